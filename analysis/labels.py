@@ -11,13 +11,13 @@ import pandas as pd
 from analysis.number_format import DASH, format_setting
 from trainables.config.method_tables import METHODS, RECTIFIERS
 
-REFERENCES = {"original": "Original", "retain": "Retrain", "baseline": "Never trained"}
+MODEL_LABELS = {"original": "Original", "retain": "Retrain", "baseline": "Never trained"}
 """The reference models, which stand in tables and tidy frames as methods of these names."""
-OTHER_REFERENCES = {
+MODEL_NOTES = {
     "retain": "a model trained without the rows to forget",
     "baseline": "a model that never saw the rows to forget",
 }
-TASK_VECTORS = tuple(sorted(name for name, row in METHODS.items() if row.strength))
+TASK_VECTOR_METHODS = tuple(sorted(name for name, row in METHODS.items() if row.strength))
 """Methods that move the original model along a direction, as far as a strength says: stg of TRU, strength of TV."""
 
 
@@ -42,12 +42,12 @@ def describe_method(method: str, rectifier: str) -> str:
 
 def table_row_label(method: str, rectifier: str) -> str:
     """Return the first cell of a row: Original, Retrain, a method's name, or what it is combined with."""
-    return REFERENCES.get(method) or (rectifier and rectifier_label(rectifier)) or method_label(method)
+    return MODEL_LABELS.get(method) or (rectifier and rectifier_label(rectifier)) or method_label(method)
 
 
 def order_methods(methods: Iterable[str]) -> list[str]:
     """Return methods, each once: reference models, those of METHODS in its order, others by name."""
-    return order_names(methods, [*REFERENCES, *METHODS])
+    return order_names(methods, [*MODEL_LABELS, *METHODS])
 
 
 def order_rectifiers(rectifiers: Iterable[str]) -> list[str]:
@@ -80,7 +80,7 @@ def describe_settings(row: Mapping[Any, Any]) -> dict[str, str]:
         "Method": describe_method(method, rectifier),
         "gamma": format_setting(row["gamma"]) if rectifier_takes(rectifier, "gamma") else DASH,
         "tau": format_setting(row["tau"]) if rectifier_takes(rectifier, "tau") else DASH,
-        "strength": format_setting(row["strength"]) if method in TASK_VECTORS else DASH,
+        "strength": format_setting(row["strength"]) if method in TASK_VECTOR_METHODS else DASH,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 DASH = "—"
-DECIMALS = 4
+DEFAULT_DECIMALS = 4
 """Decimals of a number in a table, and of a difference between two."""
 
 
@@ -14,7 +14,7 @@ def format_as(value: float, form: str) -> str:
     return DASH if pd.isna(value) else format(value, f"z{form}")
 
 
-def format_number(value: float, decimals: int = DECIMALS) -> str:
+def format_number(value: float, decimals: int = DEFAULT_DECIMALS) -> str:
     """Return a number with so many decimals, a dash for NaN; zero has no sign."""
     return format_as(value, f".{decimals}f")
 

@@ -16,8 +16,9 @@ from trainables.common import provenance
 from trainables.common.provenance import ROOT
 
 
-def shared(*parts: str) -> Path:
-    """Return where data and models are that nobody named: in UNLEARN_SHARED, else in `shared` beside the checkout."""
+def shared_path(*parts: str) -> Path:
+    """Return where data and models are that nobody named: in UNLEARN_SHARED, else in `shared_path` beside the
+    checkout."""
     return Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared")).joinpath(*parts)
 
 
@@ -34,7 +35,7 @@ def _new_file(text: str) -> Path:
     return Path(text)
 
 
-def run(
+def run_python(
     *command: object, python: str | Path = sys.executable, folder: Path = ROOT, **variables: str
 ) -> tuple[float, str]:
     """Run Python with these arguments and variables in a folder; return wall-clock seconds and what was printed.

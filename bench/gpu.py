@@ -29,17 +29,17 @@ from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import Trial
 from trainables.methods import rectifiers
 from trainables.training import engine, memory, model_files
-from trainables.training.runtime import device_memory, evaluation_tokens, prepare_process, release_memory
+from trainables.training.runtime import device_memory, pass_tokens, prepare_process, release_memory
 from trainables.workers import shared_artifacts
 
 Row = dict[str, Any]
-FIELDS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-FIELDS += ("num_attention_heads", "num_key_value_heads", "tie_word_embeddings", "max_position_embeddings")
+LLAMA_CONFIG_FIELDS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
+LLAMA_CONFIG_FIELDS += ("num_attention_heads", "num_key_value_heads", "tie_word_embeddings", "max_position_embeddings")
 LLAMA_1B, TINY = (128256, 2048, 8192, 16, 32, 8, True, 1024), (600, 64, 128, 2, 4, 2, True, 1024)
 SPLIT = "forget05"
-GRU_BYTES = 20
+GRU_BYTES_PER_PARAMETER = 20
 """Of a parameter, which GRU moves in a step in bf16: average 10, products 6, what the optimizer reads 4."""
-TABLE = {
+README_TABLE_ROWS = {
     "plain_seconds": ("plain step{how}, {parameters:,} parameters, {tokens_per_step:,} tokens", "{:.3f} s"),
     "utilisation": ("of it, share of the dense bf16 peak", "{:.1%}"),
     "ratio": ("rectified (GRU) over plain step{how}", "{:.2f}"),
@@ -60,7 +60,7 @@ def make_network(options: argparse.Namespace) -> tuple[Any, torch.device]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     device = prepare_process(options.resources, rectify.SEED)
-    sizes: Any = dict(zip(FIELDS, TINY if options.quick else LLAMA_1B, strict=True))
+    sizes: Any = dict(zip(LLAMA_CONFIG_FIELDS, TINY if options.quick else LLAMA_1B, strict=True))
     with torch.device(device):
         network: Any = LlamaForCausalLM(LlamaConfig(**sizes, bos_token_id=0, eos_token_id=1, pad_token_id=2))
     return network.to(getattr(torch, model_files.DTYPES["bf16"])), device
@@ -71,7 +71,7 @@ def measure_step(options: argparse.Namespace) -> Iterator[Row]:
     for compiled in (False, True)[: 1 + (options.engine == "plain")]:
         resources = options.resources.model_copy(update={"compile": compiled})
         network, device = make_network(options)
-        shape, on_gpu = memory.shape_of(network.config.to_dict()), device.type == "cuda"
+        shape, on_gpu = memory.parse_model_shape(network.config.to_dict()), device.type == "cuda"
         assert shape is not None, "a Llama's configuration has all sizes"
         training = rectify.TRAINING.model_copy(update={"batch_size": options.rows})
         rule = Rectifier(name="gru", gamma=rectify.GAMMA, tau=rectify.TAU)
@@ -80,9 +80,9 @@ def measure_step(options: argparse.Namespace) -> Iterator[Row]:
         both = rectify.rows(shape.vocabulary, options.rows, (options.length, options.length + 1), prompt=1)
         gru = rectifiers.make_rectifier("gru", rectify.GAMMA, rectify.TAU)
         task = rectify.make_task(both, training, gru, plan.micro_batch)
-        operations = 2 * options.rows * count_operations(network, options.length)
+        operations = 2 * options.rows * count_pass_operations(network, options.length)
         runner = engine.create_engine(network.train(), training, resources)
-        found = rectify.measure(runner, task, options.repeats)
+        found = rectify.time_plain_and_rectified_steps(runner, task, options.repeats)
         peak = torch.cuda.max_memory_allocated(device) if on_gpu else None
         runner.close()
         del network, runner, task
@@ -90,19 +90,19 @@ def measure_step(options: argparse.Namespace) -> Iterator[Row]:
         yield {
             "how": ", compiled" if compiled else "",
             **found,
-            "parameters": shape.parameters,
+            "parameters": shape.parameter_count,
             "tokens_per_step": 2 * options.rows * options.length,
             "flops_per_step": operations,
             "utilisation": options.peak and operations / found["plain_seconds"] / options.peak / 1e12,
-            "rectification_bytes": GRU_BYTES * shape.parameters,
-            "planned_bytes": plan.peak.training,
+            "rectification_bytes": GRU_BYTES_PER_PARAMETER * shape.parameter_count,
+            "planned_bytes": plan.peak.training_bytes,
             "peak_bytes": peak,
-            "planned_over_peak": plan.peak.training / peak if peak else None,
+            "planned_over_peak": plan.peak.training_bytes / peak if peak else None,
             "left_bytes": torch.cuda.memory_allocated(device) if on_gpu else None,
         }
 
 
-def count_operations(network: Any, length: int) -> int:
+def count_pass_operations(network: Any, length: int) -> int:
     """Return the operations of both passes over a row of `length` tokens: matrix products, attention uncut.
 
     A forward pass has two for each weight of a matrix and token, and four for each layer, pair of tokens and column of
@@ -118,7 +118,7 @@ def measure_evaluation(options: argparse.Namespace) -> Iterator[Row]:
     source = {"data": options.data, "data_fingerprint": "bench", "configs": ("full",), "template": "llama2"}
     vocabulary, training = min(32000, network.config.vocab_size), Training(max_length=512)
     recipe = Recipe(**source, vocabulary=vocabulary, training=training)
-    tokenizer, budget = shared_artifacts.learn_tokenizer(recipe), evaluation_tokens(options.resources, network)
+    tokenizer, budget = shared_artifacts.learn_tokenizer(recipe), pass_tokens(options.resources, network)
     for limit in options.limits:
         benchmark = Benchmark(data=options.data, split=SPLIT, limit=limit)
         started = time.perf_counter()
@@ -146,7 +146,7 @@ def measure_trial(options: argparse.Namespace) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         place, first = Path(folder), None
         (place / "trial.json").write_text(json.dumps(trial))
-        seconds, _ = _script.run("-m", "trainables.run", place / "trial.json", "--storage", place / "alone")
+        seconds, _ = _script.run_python("-m", "trainables.run", place / "trial.json", "--storage", place / "alone")
         yield {"model": options.model.name, "process_seconds": seconds}
         command = [sys.executable, "-m", "platform.sweep", "own", *typed, "--max-concurrent", "1", "--storage", folder]
         started = time.perf_counter()
@@ -165,7 +165,7 @@ def measure_trial(options: argparse.Namespace) -> Iterator[Row]:
 
 def run_tests(options: argparse.Namespace) -> Iterator[Row]:
     """Run the tests that need a GPU, or only list them."""
-    _, said = _script.run("-m", "pytest", "-q", "-m", "gpu", *(["--collect-only"] if options.quick else []))
+    _, said = _script.run_python("-m", "pytest", "-q", "-m", "gpu", *(["--collect-only"] if options.quick else []))
     yield {"tests": said.strip().splitlines()[-1]}
 
 
@@ -176,7 +176,7 @@ def compare_peers(options: argparse.Namespace) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         file, device = Path(folder) / "rows.json", "cpu" if options.quick else "cuda"
         asked = ["--open-unlearning", options.open_unlearning, "--python", options.python, "--device", device]
-        _script.run("bench/peers.py", *asked, "--repeats", 1, "--json", file)
+        _script.run_python("bench/peers.py", *asked, "--repeats", 1, "--json", file)
         yield {"ratio_of_peer": json.loads(file.read_text())[0]["ratio"]}
 
 
@@ -184,7 +184,7 @@ PARTS = {"step": measure_step, "trial": measure_trial, "evaluation": measure_eva
 PARTS |= {"peers": compare_peers, "tests": run_tests}
 
 
-def measure(options: argparse.Namespace, name: str, seconds: float, tell: Callable[[Row], None]) -> None:
+def run_part(options: argparse.Namespace, name: str, seconds: float, tell: Callable[[Row], None]) -> None:
     """Tell the rows of a part, then its time; where it fails, or these seconds are over, with the message."""
 
     def stop(*_: object) -> None:
@@ -207,7 +207,7 @@ def format_table(rows: Sequence[Row]) -> str:
     """Return README's table of what was measured: of each line the row that has it, in Markdown."""
     first = rows[0]
     lines = [f"| {first['device']}, torch {first['versions']['torch']}, commit {first['commit'][:8]} | |", "|---|--:|"]
-    for key, (label, form) in TABLE.items():
+    for key, (label, form) in README_TABLE_ROWS.items():
         known = [row for row in rows if row.get(key) is not None]
         lines += [f"| {label.format(**{'how': ''} | row)} | {form.format(row[key])} |" for row in known]
     return "\n".join(lines)
@@ -221,7 +221,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="these alone")
     parser.add_argument("--engine", choices=["plain", "deepspeed"], default="plain", help="default plain")
     parser.add_argument("--peak", type=float, metavar="TFLOPS", help="dense bf16 peak, such as 989 of an H100")
-    parser.add_argument("--data", default=str(_script.shared("data/tofu")), help="folder of TOFU's rows")
+    parser.add_argument("--data", default=str(_script.shared_path("data/tofu")), help="folder of TOFU's rows")
     parser.add_argument("--model", type=Path, metavar="DIR", help="a real model, which a trial unlearns")
     parser.add_argument("--template", default="chat", help="its prompt template (default chat)")
     parser.add_argument("--open-unlearning", type=Path, metavar="DIR", help="a checkout of it, for bench/peers.py")
@@ -251,7 +251,7 @@ def main(arguments: list[str] | None = None) -> None:
         _script.report(options.json, found, start=len(found) - 1, device=device)
 
     for name in options.parts:
-        measure(options, name, end - time.monotonic(), tell)
+        run_part(options, name, end - time.monotonic(), tell)
 
 
 if __name__ == "__main__":

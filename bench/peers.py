@@ -59,7 +59,7 @@ def largest_difference(ours: Path, theirs: Path) -> float:
     return max(abs(found[mine] - peers[name]["agg_value"]) for mine, name in names.items())
 
 
-def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
+def time_both_evaluations(options: argparse.Namespace, place: Path) -> dict[str, Any]:
     """Run both in turn, every other pair the other way round; return seconds, ratios and how far numbers differ."""
     differences: list[float] = []
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
@@ -69,8 +69,8 @@ def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
     for repeat in range(options.repeats):
         ours, theirs = place / f"ours-{repeat}.json", place / f"theirs-{repeat}"
         runs = {
-            "ours": partial(_script.run, *our_command(options, ours), **variables),
-            "theirs": partial(_script.run, *peer_command(options, theirs), **apart),
+            "ours": partial(_script.run_python, *our_command(options, ours), **variables),
+            "theirs": partial(_script.run_python, *peer_command(options, theirs), **apart),
         }
         for side in list(runs)[:: 1 if repeat % 2 == 0 else -1]:
             seconds[side].append(runs[side]()[0])
@@ -91,18 +91,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--python", type=Path, metavar="PY", required=True, help="of its environment (README.md)")
     parser.add_argument("--repeats", type=int, default=3, help="pairs (default 3)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of both (default cpu)")
-    parser.add_argument("--model", type=Path, default=_script.shared("models/tofu_tiny/full"))
-    parser.add_argument("--data", type=Path, default=_script.shared("data/tofu"))
+    parser.add_argument("--model", type=Path, default=_script.shared_path("models/tofu_tiny/full"))
+    parser.add_argument("--data", type=Path, default=_script.shared_path("data/tofu"))
     options = parser.parse_args(arguments)
     for name, file in {"open_unlearning": "src/eval.py", "model": "config.json", "data": f"{SPLIT}.json"}.items():
         if not (getattr(options, name) / file).is_file():
             parser.error(f"--{name.replace('_', '-')}: {getattr(options, name)} has no {file}")
     versions = "import torch, transformers; print(torch.__version__, transformers.__version__)"
-    _, said = _script.run("-c", versions, python=options.python.absolute())
+    _, said = _script.run_python("-c", versions, python=options.python.absolute())
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "locuslab").mkdir()
         (Path(place) / "locuslab" / "TOFU").symlink_to(options.data.absolute())
-        rows = [measure(options, Path(place))]
+        rows = [time_both_evaluations(options, Path(place))]
     _script.report(options.json, rows, peer_versions=said.strip(), hardware=_script.hardware(options.device))
 
 

@@ -38,8 +38,8 @@ GAMMA, TAU = 0.8, 0.01
 """The paper's gamma, and a tau so small that every step is clipped too."""
 SEED, WARM_UP = 0, 1
 TRAINING = Training(lr=1e-6, epochs=10**6, batch_size=ROWS)
-SIZES: dict[str, Any] = {"vocab_size": 32000, "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 8}
-SIZES |= {"num_attention_heads": 6, "max_position_embeddings": 128}
+SHAPES: dict[str, Any] = {"vocab_size": 32000, "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 8}
+SHAPES |= {"num_attention_heads": 6, "max_position_embeddings": 128}
 """38.7M parameters."""
 
 
@@ -65,7 +65,7 @@ def _host(parts: rectifiers.Shard) -> torch.Tensor:
     return torch.cat([part.reshape(-1) for part in parts]).cpu().double()
 
 
-def now(device: torch.device) -> float:
+def synchronized_time(device: torch.device) -> float:
     """Return the time when every rank is here and the GPU idle."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -73,13 +73,13 @@ def now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def timed(function: Callable[..., Any], seconds: list[float], device: torch.device) -> Callable[..., Any]:
+def record_call_seconds(function: Callable[..., Any], seconds: list[float], device: torch.device) -> Callable[..., Any]:
     """Return `function`, which adds what each call took to `seconds`."""
 
     def call(*arguments: Any) -> Any:
-        started = now(device)
+        started = synchronized_time(device)
         result = function(*arguments)
-        seconds.append(now(device) - started)
+        seconds.append(synchronized_time(device) - started)
         return result
 
     return call
@@ -90,32 +90,32 @@ def plain_step(runner: Any, task: loop.TrainingTask, step: int) -> None:
     size = task.training.batch_size
     retain = sampling.retain_batch(task.seed, step, 0, len(task.retain), size)
     forget = sampling.forget_batch(task.seed, step, 0, len(task.forget), size)
-    forward_backward.accumulate_gradient(runner, [(objectives.NLL, task.retain, retain)], task, None)
+    forward_backward.accumulate_gradient(runner, [(objectives.RETAIN_NLL_TERM, task.retain, retain)], task, None)
     runner.clear()
     plan = [(term, task.forget, forget) for term in task.objective.terms]
     forward_backward.accumulate_gradient(runner, plan, task, None)
     runner.step(task.training.lr)
 
 
-def measure(runner: Any, task: loop.TrainingTask, repeats: int) -> dict[str, Any]:
+def time_plain_and_rectified_steps(runner: Any, task: loop.TrainingTask, repeats: int) -> dict[str, Any]:
     """Time plain and rectified steps in turn, each pair on the same rows, every other pair the other way round."""
     inside: list[float] = []
     # where the optimizer reads what is rectified, that has no time of its own
     combined = isinstance(runner, engine.PlainEngine) and task.rectifier.combines
     if not combined:
-        task.rectifier.update_average = timed(task.rectifier.update_average, inside, runner.device)
-        task.rectifier.apply = timed(task.rectifier.apply, inside, runner.device)
+        task.rectifier.update_average = record_call_seconds(task.rectifier.update_average, inside, runner.device)
+        task.rectifier.apply = record_call_seconds(task.rectifier.apply, inside, runner.device)
     records: list[dict[str, Any]] = []
     seconds: dict[str, list[float]] = {"plain": [], "rectified": []}
     steps = loop.train(runner, task, loop.TrainingState(None))
     for step in range(WARM_UP + repeats):
         for name in ("plain", "rectified") if step % 2 == 0 else ("rectified", "plain"):
-            started = now(runner.device)
+            started = synchronized_time(runner.device)
             if name == "plain":
                 plain_step(runner, task, step)
             else:
                 records.append(next(steps))
-            seconds[name].append(now(runner.device) - started)
+            seconds[name].append(synchronized_time(runner.device) - started)
     plain, rectified = seconds["plain"][WARM_UP:], seconds["rectified"][WARM_UP:]
     pairs = [b / a for a, b in zip(plain, rectified, strict=True)]
     rectifying = [sum(inside[at : at + 2]) for at in range(2 * WARM_UP, len(inside), 2)]
@@ -145,18 +145,18 @@ def make_task(
     return loop.TrainingTask(both, both, objective, rectifier, training, SEED, pad=0, micro_batch=micro_batch)
 
 
-def measure_scheme(
+def measure_training_loop(
     options: argparse.Namespace, device: torch.device, resources: Resources, rectifier: rectifiers.Rectifier
 ) -> dict[str, Any]:
     """Measure our loop on an engine, with a Llama of random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(SEED)
-    model: Any = LlamaForCausalLM(LlamaConfig(**SIZES))
+    model: Any = LlamaForCausalLM(LlamaConfig(**SHAPES))
     model.to(device).train()
-    task = make_task(rows(SIZES["vocab_size"]), TRAINING, rectifier)
+    task = make_task(rows(SHAPES["vocab_size"]), TRAINING, rectifier)
     runner = engine.create_engine(model, task.training, resources)
-    found = measure(runner, task, options.repeats)
+    found = time_plain_and_rectified_steps(runner, task, options.repeats)
     runner.close()
     return found
 
@@ -172,11 +172,11 @@ def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, fold
     dist.init_process_group(backend, init_method=method, rank=rank, world_size=world)
     device = prepare_process(Resources(cpus=threads, gpus=float(on_gpu)), SEED)
     resources = [Resources(ranks=world, zero_stage=stage) for stage in options.stages]
-    authors = measure_scheme(options, device, resources[0], HostGRU(GAMMA)) if world == 1 else {"ratio": None}
+    authors = measure_training_loop(options, device, resources[0], HostGRU(GAMMA)) if world == 1 else {"ratio": None}
     found = []
     for stage in resources:
         gc.collect()
-        made = measure_scheme(options, device, stage, rectifiers.make_rectifier("gru", GAMMA, TAU))
+        made = measure_training_loop(options, device, stage, rectifiers.make_rectifier("gru", GAMMA, TAU))
         found.append({"stage": stage.zero_stage, "ranks": world, **made, "authors_ratio": authors["ratio"]})
     if rank == 0:
         (Path(folder) / "rows.json").write_text(json.dumps(found))

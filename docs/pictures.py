@@ -13,12 +13,12 @@ import pandas as pd
 
 from analysis.figures import rectifiers, style, tradeoff
 from analysis.load.goal_columns import find_goals
-from analysis.stats.rectifier_comparison import EXTRACTION
+from analysis.stats.rectifier_comparison import ES_GOAL
 from docs import record_terminal
 from trainables.config.settings import Selection
 
 DOCS = Path(__file__).parent
-GOALS = (*find_goals("tofu").compared, EXTRACTION)
+GOALS = (*find_goals("tofu").compared, ES_GOAL)
 RECORDED = [".venv/bin/python", "-m", "platform.sweep", "quickstart"]
 
 
@@ -31,8 +31,8 @@ def draw_figures(docs: Path = DOCS) -> None:
         (trials, tradeoff.draw(pd.read_csv(f"{trials}.csv").assign(backbone=""), Selection())),
         (changes, rectifiers.draw_differences(own, GOALS)),
     ):
-        with style.mpl.rc_context(style.STYLE):
-            figure.savefig(f"{place}.png", dpi=200, metadata=style.METADATA["png"])
+        with style.mpl.rc_context(style.RC_PARAMS):
+            figure.savefig(f"{place}.png", dpi=200, metadata=style.METADATA_WITHOUT_DATES["png"])
 
 
 def record_quickstart(file: Path = DOCS / "quickstart.svg") -> None:

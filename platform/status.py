@@ -15,12 +15,12 @@ from tabulate import tabulate
 from platform.state import manifest
 from platform.state.status import describe_sweep
 from trainables.common import cli
-from trainables.common.wording import format_count, format_duration, format_size
-from trainables.storage.names import FAILURES
+from trainables.common.wording import format_bytes, format_count, format_duration
+from trainables.storage.file_names import FAILURES
 from trainables.storage.opening import open_storage
-from trainables.trial.progress import LOST_SECONDS, format_progress
+from trainables.trial.progress import LOST_AFTER_SECONDS, format_progress
 
-CAUSES, SHOWN = 5, 8
+MAX_CAUSES_SHOWN, MAX_TRIALS_SHOWN = 5, 8
 """How many causes of failure and how many trials in one place the table tells; --json tells all."""
 
 
@@ -58,10 +58,10 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield from _under_way(found)
     so_far = " so far" if counts["left"] else ""
     yield from (f"verdict on {split}{so_far}: {verdict}" for split, verdict in found["verdicts"].items())
-    for group in found["failures"][:CAUSES]:
+    for group in found["failures"][:MAX_CAUSES_SHOWN]:
         yield f"{group['status']} {len(group['trials'])}: {group['cause']} ({group['log']})"
     yield from (f"damaged: {path} (--resume runs its trial again)" for path in found["damaged"])
-    yield f"disk: {format_size(found['free_bytes'])} free"
+    yield f"disk: {format_bytes(found['free_bytes'])} free"
     for other in found["others"]:
         yield f"also: {other['name']}, begun {other['created']}, {other['trials']} trials: {other['command']}"
 
@@ -81,17 +81,17 @@ def _driver(found: dict[str, Any]) -> str:
 def _under_way(found: dict[str, Any]) -> Iterator[str]:
     trials = found["running"]
     rows = [("running", "phase", "step", "for", "left", "on")]
-    rows += [(item["label"], *format_progress(item), item["host"]) for item in trials[:SHOWN]]
+    rows += [(item["label"], *format_progress(item), item["host"]) for item in trials[:MAX_TRIALS_SHOWN]]
     if trials:
         yield tabulate(rows, tablefmt="plain", disable_numparse=True)
-    if len(trials) > SHOWN:
-        yield f"and {len(trials) - SHOWN} more"
+    if len(trials) > MAX_TRIALS_SHOWN:
+        yield f"and {len(trials) - MAX_TRIALS_SHOWN} more"
     if found["interrupted"]:
         yield f"interrupted: {format_count(len(found['interrupted']), 'trial')} that had begun, counted as left"
     if found["unknown"]:
         many, hosts = format_count(len(found["unknown"]), "trial"), sorted({item["host"] for item in found["unknown"]})
         yield (
-            f"unknown: {many} on {', '.join(hosts)} with no sign of life within {LOST_SECONDS:.0f} s of this "
+            f"unknown: {many} on {', '.join(hosts)} with no sign of life within {LOST_AFTER_SECONDS:.0f} s of this "
             "machine's clock; nobody here knows whether they run; they count as left"
         )
 

@@ -15,7 +15,7 @@ evaluation rows and reported on the other.
 from search_spaces.tofu_tiny import SWEEP as TINY
 from trainables.config.settings import Selection
 
-CHOSEN_ON = (0, 1, 2)
+SELECTION_SEEDS = (0, 1, 2)
 RECTIFIERS = ("none", "agem", "pcgrad", "pcgrad_symmetric", "blur", "hamu_q", "hamu_u", "bisector", "mgda", "cagrad")
 RECTIFIERS += ("sago", "orthograd", "gem", "gu", "gru")
 AXES = {
@@ -24,11 +24,11 @@ AXES = {
     "rectifier.name": RECTIFIERS,
     "rectifier.gamma": (0.8,),
     "rectifier.tau": (None,),
-    "seed": CHOSEN_ON,
+    "seed": SELECTION_SEEDS,
 }
 SWEEP = TINY.model_copy(
     update={
-        "selection": Selection(halves=True, seeds=CHOSEN_ON),
+        "selection": Selection(halves=True, seeds=SELECTION_SEEDS),
         "searched": ("training.lr",),
         "name": "arena",
         "title": "TOFU on a 1.4M-parameter Llama: all rectifiers on six objectives, at each one's own learning rate",

@@ -10,7 +10,7 @@ SWEEP = paper.make_sweep(
     ICLM,
     name="muse_books",
     title="MUSE Books on ICLM-7B: five objectives without and with GRU",
-    axes={"method": paper.TEXT_METHODS},
+    axes={"method": paper.MUSE_WMDP_METHODS},
     published=paper.MUSE_SETTINGS,
     benchmark=Benchmark(
         name="muse", data="muse-bench/MUSE-Books", split="books", dialect="paper", template=ICLM.template

@@ -9,7 +9,7 @@ SWEEP = paper.make_sweep(
     MUSE_LLAMA2,
     name="muse_news",
     title="MUSE News on Llama-2-7B: five objectives without and with GRU",
-    axes={"method": paper.TEXT_METHODS},
+    axes={"method": paper.MUSE_WMDP_METHODS},
     published=paper.MUSE_SETTINGS,
     benchmark=Benchmark(
         name="muse", data="muse-bench/MUSE-News", split="news", dialect="paper", template=MUSE_LLAMA2.template

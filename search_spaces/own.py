@@ -11,7 +11,7 @@ warm-up, looked at every other step by a few rows of each set.
 """
 
 from search_spaces.schema.axes import Range
-from search_spaces.schema.sweep import SMALL_STGS, PublishedSetting, Sweep
+from search_spaces.schema.sweep import SMALL_TRU_STRENGTHS, PublishedSetting, Sweep
 from trainables.config.settings import Benchmark, Objective, Selection, Training
 
 SWEEP = Sweep(
@@ -26,7 +26,7 @@ SWEEP = Sweep(
         "rectifier.tau": (None,),
         "training.lr": Range(1e-6, 1e-4, log=True),
         "objective.retain_coefficient": Range(1.0, 8.0, log=True),
-        "task_vector.stg": SMALL_STGS,
+        "task_vector.stg": SMALL_TRU_STRENGTHS,
         "task_vector.strength": (1.0, 2.0, 5.0, 10.0),
     },
     published=(

@@ -13,7 +13,7 @@ from trainables.config.settings import TaskVector
 
 STRENGTHS = (1.0, 2.0, 5.0, 10.0, 20.0)
 """MUSE's task vector is subtracted five times over."""
-VECTOR = TaskVector(steps=5, lr=1e-4, batches=20, normalise="per_tensor", optimizer="adamw")
+TRU_TASK_VECTOR = TaskVector(steps=5, lr=1e-4, batches=20, normalise="per_tensor", optimizer="adamw")
 """AdamW as in all the paper's runs: TV has no unit length, and five plain gradient steps at this lr move nothing."""
 AXES: dict[str, Axis] = {
     "method": ("tv", "ga", "wga", "npo", "tru"),
@@ -35,5 +35,5 @@ SWEEP = paper.make_sweep(
         PublishedSetting(method="tru", split="forget10", strength=0.85, normalise="whole"),
         PublishedSetting(method="tv", strength=5.0),
     ),
-    task_vector=VECTOR,
+    task_vector=TRU_TASK_VECTOR,
 )

@@ -3,7 +3,7 @@
 from search_spaces.backbones.phi import PHI
 from search_spaces.schema import paper
 from search_spaces.schema.sweep import PublishedSetting
-from search_spaces.tofu_llama_tru import AXES, VECTOR
+from search_spaces.tofu_llama_tru import AXES, TRU_TASK_VECTOR
 
 SWEEP = paper.make_sweep(
     PHI,
@@ -15,5 +15,5 @@ SWEEP = paper.make_sweep(
         PublishedSetting(method="tru", split="forget10", strength=0.75, normalise="whole"),
         PublishedSetting(method="tv", strength=5.0),
     ),
-    task_vector=VECTOR,
+    task_vector=TRU_TASK_VECTOR,
 )

@@ -13,7 +13,7 @@ SWEEP = paper.make_sweep(
     ZEPHYR,
     name="wmdp_zephyr",
     title="WMDP on Zephyr-7B-beta: five objectives without and with GRU",
-    axes={"method": paper.TEXT_METHODS},
+    axes={"method": paper.MUSE_WMDP_METHODS},
     published=paper.WMDP_SETTINGS,
     benchmark=DATA,
     training=Training(lr=ZEPHYR.lr, epochs=20, max_steps=20, batch_size=32, max_length=1024),

@@ -17,11 +17,11 @@ from trainables.common import cli, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Attention, Benchmark, Model, Precision, Resources
 from trainables.data import templates
-from trainables.inference.progress import Report
+from trainables.inference.progress import ReportProgress
 from trainables.storage import atomic_files
 from trainables.training import model_files
 
-TELL_SECONDS = 3.0
+PROGRESS_PRINT_SECONDS = 3.0
 """Between two lines of how far an evaluation is."""
 ask = partial(typer.Option, rich_help_panel="What the model is asked")
 
@@ -67,14 +67,14 @@ def main(
     fields |= {name: value for name, value in (("data", data), ("split", split), ("template", template)) if value}
     asked = _read_benchmark(fields, model)
     subject = _check_model(Model(path=model, attention=attention), asked)
-    reference = evaluation.read_reference(retain_evaluation, asked) if retain_evaluation else None
+    reference = evaluation.read_retain_reference(retain_evaluation, asked) if retain_evaluation else None
     for field, file in (("--output", output), ("--rows", rows_file)):
         if file:
             atomic_files.check_writable(file, field)
     cli.silence_libraries()
     import torch
 
-    from trainables.training.runtime import evaluation_tokens
+    from trainables.training.runtime import pass_tokens
 
     on_gpu = torch.cuda.is_available()
     precision = precision or ("bf16" if on_gpu else "fp32")
@@ -84,7 +84,7 @@ def main(
         cli.print_line(f"warning: {problem}; give --precision", error=True)
     network, tokenizer = model_files.load_model(subject, precision, field="--model")
     resources = Resources(gpus=float(on_gpu), evaluation_tokens=token_budget)
-    budget = evaluation_tokens(resources, network.to("cuda" if on_gpu else "cpu"))
+    budget = pass_tokens(resources, network.to("cuda" if on_gpu else "cpu"))
     settings: dict[str, Any] = {"token_budget": budget, "report": _tell_progress()}
     found, records = evaluation.evaluate(network, tokenizer, asked, reference, **settings)
     if advice := evaluation.advise_template(network, tokenizer, asked, found):
@@ -100,23 +100,23 @@ def main(
 def _read_benchmark(fields: dict[str, Any], model: str) -> Benchmark:
     """Return the rows and measures that were asked for, with their fingerprint. Raises InputError."""
     if fields["name"] == "own":
-        fields = {"split": own.SPLIT, "template": templates.choose_template(model)} | fields
+        fields = {"split": own.OWN_SPLIT, "template": templates.choose_template(model)} | fields
     elif "split" not in fields:
         raise InputError(f"--split: name the forget split of {fields['name']} (of tofu: forget01, forget05, forget10)")
     asked = Benchmark.model_validate(fields)
     chosen = benchmarks.get_benchmark(asked.name)
     if "data" not in fields:
-        asked = asked.model_copy(update={"data": chosen.published_data(asked.split)})
+        asked = asked.model_copy(update={"data": chosen.published_data_id(asked.split)})
     templates.check_template(asked.template)
     chosen.check_settings(asked)
     if warning := chosen.warn_about_rows(asked):
         cli.print_line(f"warning: {warning}", error=True)
-    return asked.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(asked)})
+    return asked.model_copy(update={"fingerprint": chosen.fingerprint_evaluation_data(asked)})
 
 
 def _check_model(subject: Model, asked: Benchmark) -> Model:
     """Return the model with its fingerprint. Raises InputError where it cannot be asked these rows."""
-    model_files.check_model(subject, field="--model")
+    model_files.check_model_folder(subject, field="--model")
     subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject)})
     fitting = model_checks.check_model_and_rows(asked, subject, "--model")
     for line in fitting.warnings:
@@ -130,7 +130,7 @@ def _print_metrics(benchmark: Benchmark, found: Metrics, output: Path) -> None:
     """Print the measures that were asked for, then the goals."""
     goals = {goal.metric: goal for goal in benchmarks.get_benchmark(benchmark.name).GOALS}
     asked = [goal.metric for goal in benchmarks.list_goals(benchmark).values() if goal.metric not in goals]
-    for name in (*asked, *(name for name in aggregates.SCORES if asked and name in found)):
+    for name in (*asked, *(name for name in aggregates.COMBINED_METRICS if asked and name in found)):
         cli.print_line(f"{name} {_format(found.get(name))}")
     shown = [f"{goal.title} {_format(found[name], ' (no --retain-evaluation)')}" for name, goal in goals.items()]
     cli.print_line(f"{', '.join(shown)}: {output}")
@@ -140,13 +140,13 @@ def _format(value: float | None, why: str = "") -> str:
     return f"null{why}" if value is None else f"{value:.4f}"
 
 
-def _tell_progress() -> Report:
+def _tell_progress() -> ReportProgress:
     """Return a callback that prints how far an evaluation is, every few seconds."""
     told = -math.inf
 
     def tell(what: str, done: int, total: int) -> None:
         nonlocal told
-        if time.monotonic() - told >= TELL_SECONDS:
+        if time.monotonic() - told >= PROGRESS_PRINT_SECONDS:
             told = time.monotonic()
             cli.print_line(f"evaluation, {done} of {total} {what}")
 

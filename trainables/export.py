@@ -13,7 +13,7 @@ from trainables import benchmarks
 from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
 from trainables.data import hub_folders
-from trainables.robustness.came_back import read_shares
+from trainables.robustness.attack_results import read_trial_attack_results
 from trainables.storage import atomic_files
 from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial
@@ -50,12 +50,12 @@ def main(
         return 0
     folder = typed_paths.expand_home(str(output)).absolute() if output else store.root / "exports" / trial_id
     model_folder.load_result(trial_id, store)
-    repository = open_repository(push) if push else None
+    repository = ensure_private_repository(push) if push else None
     cli.silence_libraries()
-    if output is None and atomic_files.read_json(folder / model_folder.FACTS):
+    if output is None and atomic_files.read_json(folder / model_folder.FACTS_FILE):
         cli.print_line(f"{folder}: it was exported before, and is uploaded as it is")
     else:
-        facts = model_folder.export_trial(trial_id, store, folder, shares=read_shares(trial_id, store))
+        facts = model_folder.export_trial(trial_id, store, folder, shares=read_trial_attack_results(trial_id, store))
         benchmark = facts["configuration"].get("benchmark", {}).get("name", "tofu")
         goals = benchmarks.describe_goals(benchmark, facts["metrics"])
         cli.print_line(f"{facts['label']}: {goals}, evaluated again: {folder}")
@@ -69,7 +69,7 @@ def main(
     return 0
 
 
-def open_repository(name: str) -> str:
+def ensure_private_repository(name: str) -> str:
     """Make a private repository unless it is there; return its id. Raises InputError if it is public."""
     from huggingface_hub import HfApi
 

@@ -16,8 +16,8 @@ from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.data import templates
 from trainables.storage import atomic_files
+from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT
 from trainables.storage.opening import open_storage
 from trainables.trial import progress
 
@@ -36,10 +36,10 @@ def _read(config: Path) -> Trial:
 def _check_free(trial: Trial, store: Storage) -> None:
     """Bring what there is of a trial. Raises InputError where it has a result, or another process is at it."""
     folder, other = store.trial(trial.id()), "give another --storage to run it apart"
-    owner = progress.find_other_process(folder)
+    owner = progress.find_other_process_of_trial(folder)
     if owner is None:
         store.fetch_trial(trial.id())  # which would disturb a process here
-        owner = progress.find_other_process(folder)
+        owner = progress.find_other_process_of_trial(folder)
     if owner:
         raise InputError(
             f"CONFIG: process {owner['pid']} on {owner['host']} is at trial {trial.id()} in {store.location}; wait for "
@@ -72,7 +72,7 @@ def run(
 
     _check_free(trial, store)
     trial = localize_paths(trial, store)
-    for event in TrialRun(trial, store, keep_weights=True).events():
+    for event in TrialRun(trial, store, keep_weights=True).run_events():
         if event["phase"] == "training":
             cli.print_line(f"step {event['step']}/{event['steps']} loss {event['entry']['loss']:.4f}")
         elif event["phase"] == "done":

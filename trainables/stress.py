@@ -16,8 +16,8 @@ from trainables.storage import atomic_files
 from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial
 
-folder = partial(typer.Option, rich_help_panel="With DIR, a model of no trial")
-COLUMNS = ("before", "after", "target", "retain")
+folder_option = partial(typer.Option, rich_help_panel="With DIR, a model of no trial")
+RESULT_COLUMNS = ("before", "after", "target", "retain")
 
 
 @cli.make_command
@@ -26,7 +26,7 @@ def main(
         str, typer.Argument(metavar="ID|DIR", help="A trial with kept weights (id or name), or a folder.")
     ],
     chosen: Annotated[
-        str | None, typer.Option("--attacks", help=f"{attacks.CHOICES}; none: all, or the sweep alone.")
+        str | None, typer.Option("--attacks", help=f"{attacks.ATTACK_CHOICES_TEXT}; none: all, or the sweep alone.")
     ] = None,
     lr: Annotated[
         float | None, typer.Option(help="Learning rate of relearning: that which trained the target model.")
@@ -41,13 +41,13 @@ def main(
         int, typer.Option(help="Sample so many answers to each forget question (128); report leak@k.", min=0)
     ] = 0,
     seed: Annotated[int, typer.Option(help="Seed of relearning.", min=0)] = 0,
-    target: Annotated[str | None, folder(help="The model before unlearning.")] = None,
-    retain: Annotated[str | None, folder(help="The retain model: what it gains did not come back.")] = None,
-    split: Annotated[str | None, folder(help="Forget split of TOFU; none: forget05.")] = None,
-    data: Annotated[str | None, folder(help="Data folder or hub id; none: the published rows.")] = None,
-    template: Annotated[str | None, folder(help="Prompt template; none: llama2.")] = None,
-    dialect: Annotated[str | None, folder(help="paper (the default) or open-unlearning.")] = None,
-    limit: Annotated[int | None, folder(help="So many forget rows.", min=1)] = None,
+    target: Annotated[str | None, folder_option(help="The model before unlearning.")] = None,
+    retain: Annotated[str | None, folder_option(help="The retain model: what it gains did not come back.")] = None,
+    split: Annotated[str | None, folder_option(help="Forget split of TOFU; none: forget05.")] = None,
+    data: Annotated[str | None, folder_option(help="Data folder or hub id; none: the published rows.")] = None,
+    template: Annotated[str | None, folder_option(help="Prompt template; none: llama2.")] = None,
+    dialect: Annotated[str | None, folder_option(help="paper (the default) or open-unlearning.")] = None,
+    limit: Annotated[int | None, folder_option(help="So many forget rows.", min=1)] = None,
     output: Annotated[Path | None, typer.Option(help="Where all numbers go (JSON).")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
 ) -> int:
@@ -68,14 +68,14 @@ def main(
         atomic_files.check_writable(output, "--output")
     store = open_storage(location)
     if typed_paths.is_folder(model):
-        inputs = attack_models.read_folders(model, target, retain, Benchmark.model_validate(given))
+        inputs = attack_models.make_inputs_from_folders(model, target, retain, Benchmark.model_validate(given))
     else:
         if unused := [name for name, value in {"target": target, "retain": retain, **given}.items() if value]:
-            raise InputError(f"--{unused[0]}: of a model folder; {model} is none, and a trial has its own")
+            raise InputError(f"--{unused[0]}: of a model folder_option; {model} is none, and a trial has its own")
         inputs = attack_models.read_trial(resolve_trial(model, store), store)
     shares, results = attack_models.attack(inputs, names, lr, seed, store, attackers, samples)
     if output:
-        atomic_files.write_json(output, {"measure": attacks.MEASURE, "shares": shares, "results": results})
+        atomic_files.write_json(output, {"measure": attacks.MEASURE_NAME, "shares": shares, "results": results})
     if shares:
         _print_shares(shares)
     if samples:
@@ -87,7 +87,7 @@ def _print_shares(shares: list[dict[str, Any]]) -> None:
     cli.print_line("\nextraction strength of the forget rows")
     cli.print_line(f"{'attack':62} {'before':>7} {'after':>7} {'target':>7} {'retain':>7} {'came back':>10}")
     for row in shares:
-        values = [f"{row[name]:7.3f}" if row[name] is not None else f"{'–':>7}" for name in COLUMNS]
+        values = [f"{row[name]:7.3f}" if row[name] is not None else f"{'–':>7}" for name in RESULT_COLUMNS]
         share = "–" if row["share"] is None else f"{round(100 * row['share'])} %"
         cli.print_line(f"{row['title']:62} {' '.join(values)} {share:>10}")
     cli.print_line("came back: the gain by the attack, less the retain model's, over what was removed from the target")

@@ -13,30 +13,30 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import panel_data
-from analysis.figures.style import CHANCE, GAIN, LINES, LOSS, STYLE, add_legend, wrap_panels
-from analysis.labels import REFERENCES, method_label
+from analysis.figures.style import CHANCE_STYLE, GAIN, LINES, LOSS, RC_PARAMS, add_legend, wrap_panels
+from analysis.labels import MODEL_LABELS, method_label
 from analysis.load.goal_columns import goal_head
 from trainables.benchmarks import Goal
 
-COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "none", "none_sd", "none_n"]
-COLUMNS += ["gru", "gru_sd", "gru_n", "improvement"]
-KEY = COLUMNS[:6]
-ACROSS = 4
+POINT_COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "none", "none_sd", "none_n"]
+POINT_COLUMNS += ["gru", "gru_sd", "gru_n", "improvement"]
+BAR_PAIR_KEY_COLUMNS = POINT_COLUMNS[:6]
+MAX_PANELS_PER_ROW = 4
 """Panels beside one another, at most."""
-EDGE: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.7}
-SIDES: dict[str, dict[str, Any]] = {
-    "none": {"facecolor": "white", "label": "method alone", **EDGE},
-    "gru": {"facecolor": "#BBBBBB", "label": "w/ GRU", **EDGE},
+BAR_EDGE_STYLE: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.7}
+RECTIFIER_BAR_STYLES: dict[str, dict[str, Any]] = {
+    "none": {"facecolor": "white", "label": "method alone", **BAR_EDGE_STYLE},
+    "gru": {"facecolor": "#BBBBBB", "label": "w/ GRU", **BAR_EDGE_STYLE},
 }
-CHANGES: dict[int, dict[str, Any]] = {
-    1: {"facecolor": GAIN, "label": "improvement w/ GRU", **EDGE},
-    -1: {"facecolor": LOSS, "label": "worse w/ GRU", **EDGE, "hatch": "/////"},
+CHANGE_BAR_STYLES: dict[int, dict[str, Any]] = {
+    1: {"facecolor": GAIN, "label": "improvement w/ GRU", **BAR_EDGE_STYLE},
+    -1: {"facecolor": LOSS, "label": "worse w/ GRU", **BAR_EDGE_STYLE, "hatch": "/////"},
 }
 WIDTH = 0.36
 """Of a bar, where the distance between methods is 1."""
-ROOM = 0.3
+Y_MARGIN_SHARE = 0.3
 """For the numbers, beyond bars and lines: this part of the values' span."""
-TITLE = 28
+TITLE_LINE_CHARACTERS = 28
 """Letters of a line of a panel's title, about as many as fit over two methods."""
 
 
@@ -45,34 +45,34 @@ def bar_points(frame: pd.DataFrame) -> pd.DataFrame:
 
     `improvement` is positive where GRU is better. Reference models have their value in `none`. Empty without a pair.
     """
-    rows = panel_data.select_goals(frame)
+    rows = panel_data.select_goal_rows(frame)
     rows = rows.loc[rows["chosen"] & rows["target"].isna()]
     sides = []
     for side in ("none", "gru"):
         names = {"value": side, "sd": f"{side}_sd", "n": f"{side}_n"}
-        sides.append(rows.loc[rows["rectifier"] == side, [*KEY, *names]].rename(columns=names))
-    found = sides[0].merge(sides[1], on=KEY, how="outer")
-    found = found.loc[found["method"].isin([*sides[1]["method"], *REFERENCES])]
-    signs = {one.metric: 1.0 if one.best == "highest" else -1.0 for one in panel_data.compared_goals(found)}
+        sides.append(rows.loc[rows["rectifier"] == side, [*BAR_PAIR_KEY_COLUMNS, *names]].rename(columns=names))
+    found = sides[0].merge(sides[1], on=BAR_PAIR_KEY_COLUMNS, how="outer")
+    found = found.loc[found["method"].isin([*sides[1]["method"], *MODEL_LABELS])]
+    signs = {one.metric: 1.0 if one.best == "highest" else -1.0 for one in panel_data.goals_with_rows(found)}
     gains = found["metric"].map(signs).astype(float) * (found["gru"] - found["none"]).astype(float)
     found = found.assign(improvement=gains.round(10))
     if found["improvement"].isna().all():
         found = found.iloc[:0]
-    return panel_data.sort_points(found.reindex(columns=COLUMNS))
+    return panel_data.sort_points(found.reindex(columns=POINT_COLUMNS))
 
 
-@mpl.rc_context(STYLE)
+@mpl.rc_context(RC_PARAMS)
 def draw(points: pd.DataFrame) -> Figure:
     """Draw `bar_points`, one panel for each backbone, split and metric."""
-    metrics, methods = panel_data.compared_goals(points), panel_data.list_methods(points)
+    metrics, methods = panel_data.goals_with_rows(points), panel_data.list_methods(points)
     panels = [(place, goal) for place in panel_data.list_panels(points) for goal in metrics]
-    across = max(1, ACROSS // len(metrics)) * len(metrics)
+    across = max(1, MAX_PANELS_PER_ROW // len(metrics)) * len(metrics)
     figure, grid = wrap_panels(len(panels), across, 0.75 + 0.2 * len(methods), 2.0)
     for number, (axes, (place, goal)) in enumerate(zip(grid, panels, strict=True)):
         here = panel_data.select_panel(points, place)
         _draw_panel(axes, here.loc[here["metric"] == goal.metric], methods, goal)
         title = f"({ascii_lowercase[number % 26]}) {panel_data.panel_title(place)}"
-        axes.set_title("\n".join(wrap(title, TITLE)), fontsize=7)
+        axes.set_title("\n".join(wrap(title, TITLE_LINE_CHARACTERS)), fontsize=7)
         if number + across < len(panels):
             axes.set_xticklabels([])
     add_legend(figure)
@@ -82,13 +82,13 @@ def draw(points: pd.DataFrame) -> Figure:
 def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], goal: Goal) -> None:
     """Draw one metric."""
     rows = rows.assign(at=[methods.index(name) if name in methods else math.nan for name in rows["method"]])
-    for row in rows.loc[rows["method"].isin(REFERENCES)].dropna(subset=["none"]).to_dict("records"):
+    for row in rows.loc[rows["method"].isin(MODEL_LABELS)].dropna(subset=["none"]).to_dict("records"):
         axes.axhline(row["none"], **LINES[row["method"]], zorder=1)
     if goal.chance is not None:
-        axes.axhline(goal.chance, **CHANCE, zorder=4.5)
-    values = [rows[side] + sign * rows[f"{side}_sd"].fillna(0) for side in SIDES for sign in (-1, 1)]
+        axes.axhline(goal.chance, **CHANCE_STYLE, zorder=4.5)
+    values = [rows[side] + sign * rows[f"{side}_sd"].fillna(0) for side in RECTIFIER_BAR_STYLES for sign in (-1, 1)]
     low, high = (float(end([0.0, *pd.concat(values).dropna()])) for end in (min, max))
-    room, below = ROOM * ((high - low) or 1.0), abs(low) > high
+    room, below = Y_MARGIN_SHARE * ((high - low) or 1.0), abs(low) > high
     axes.set_ylim((low - room, high) if below else (low, high + room))
     _draw_bars(axes, rows.dropna(subset=["at"]))
     for row in rows.dropna(subset=["at", "improvement"]).to_dict("records"):
@@ -105,10 +105,10 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], goal: Goal) 
 
 def _draw_bars(axes: Axes, rows: pd.DataFrame) -> None:
     """Draw each method's two bars, and the improvement as a bar from the one's end to the other's."""
-    for shift, (side, style) in zip((-WIDTH / 2, WIDTH / 2), SIDES.items(), strict=True):
+    for shift, (side, style) in zip((-WIDTH / 2, WIDTH / 2), RECTIFIER_BAR_STYLES.items(), strict=True):
         bars = rows.dropna(subset=[side])
         errors: dict[str, Any] = {"yerr": bars[f"{side}_sd"], "error_kw": {"elinewidth": 0.8, "zorder": 4}}
         axes.bar(bars["at"] + shift, bars[side], WIDTH, **errors, **style, zorder=2)
-    for sign, style in CHANGES.items():
+    for sign, style in CHANGE_BAR_STYLES.items():
         if len(bars := rows.loc[sign * rows["improvement"] > 0]):
             axes.bar(bars["at"] + WIDTH / 2, bars["gru"] - bars["none"], WIDTH, bars["none"], **style, zorder=2.5)

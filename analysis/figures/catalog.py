@@ -14,22 +14,22 @@ from matplotlib.figure import Figure
 from analysis import paper
 from analysis.figures import bars, panel_data, sensitivity, tradeoff
 from analysis.labels import join_names
-from analysis.load.goal_columns import find_goals, goal_title
+from analysis.load.goal_columns import find_goals, goal_axis_title
 
-PAPER: dict[str, tuple[str, ...]] = {
+PAPER_TABLES_BY_FIGURE: dict[str, tuple[str, ...]] = {
     "pairs": ("tofu_main", "wmdp", "wmdp_rmu", "muse"),
     "gamma": ("tofu_gamma",),
     "tau": ("tofu_tau",),
     "uwc": ("tofu_uwc_ga", "tofu_uwc_npo"),
 }
 """The paper's tables that figures are made of."""
-KINDS: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], Any]] = {
+FIGURE_KINDS: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], Any]] = {
     "arrows": (tradeoff.arrow_points, tradeoff),
     "pairs": (bars.bar_points, bars),
     "gamma": (partial(sensitivity.sensitivity_points, knob="gamma"), sensitivity),
     "tau": (partial(sensitivity.sensitivity_points, knob="tau"), sensitivity),
     "strength": (sensitivity.strength_points, sensitivity),
-    "uwc": (sensitivity.calibration_points, sensitivity),
+    "uwc": (sensitivity.uwc_target_points, sensitivity),
 }
 """Pictures of tidy frames: their points, and the module whose `draw` draws these."""
 CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
@@ -44,7 +44,7 @@ class Picture(NamedTuple):
     caption: str
 
     @property
-    def text(self) -> str:
+    def alt_text(self) -> str:
         """Return what the figure says to those who cannot see it."""
         return f"{self.caption.partition('. ')[0]}; the points are in figures/{self.stem}.csv"
 
@@ -66,19 +66,19 @@ def draw_each_split(
 def draw_sweep_pictures(frames: Mapping[str, pd.DataFrame], several: bool = False) -> list[Picture]:
     """Return the pictures that the paper has too, but for those along training.
 
-    `frames` are tidy rows of runs by the kinds of PAPER.
+    `frames` are tidy rows of runs by the kinds of PAPER_TABLES_BY_FIGURE.
     """
     if frames["pairs"].empty:
         return []
-    near = {kind: panel_data.select_gamma_tau_rows(frames[kind]) for kind in ("gamma", "tau")}
-    parts = {**frames, **near, "strength": panel_data.select_gamma_tau_rows(frames["pairs"])}
+    near = {kind: panel_data.select_rows_varying_gamma_tau(frames[kind]) for kind in ("gamma", "tau")}
+    parts = {**frames, **near, "strength": panel_data.select_rows_varying_gamma_tau(frames["pairs"])}
     return list(_draw_parts(parts | ({"arrows": frames["pairs"]} if several else {})))
 
 
 def draw_paper_pictures(tables: Mapping[str, str]) -> list[Picture]:
     """Return the pictures of these tables of the paper, each of its backbone, of all where that is empty."""
-    kept = {kind: [name for name in names if name in tables] for kind, names in PAPER.items()}
-    tidy = {kind: [paper.load_corrected(name, tables[name]) for name in names] for kind, names in kept.items()}
+    kept = {kind: [name for name in names if name in tables] for kind, names in PAPER_TABLES_BY_FIGURE.items()}
+    tidy = {kind: [paper.load_corrected_table(name, tables[name]) for name in names] for kind, names in kept.items()}
     parts = {kind: pd.concat(frames) for kind, frames in tidy.items() if frames}
     parts |= {"arrows": parts["pairs"]} if "pairs" in parts else {}
     mended = "The paper's numbers, known misprints mended."
@@ -87,11 +87,11 @@ def draw_paper_pictures(tables: Mapping[str, str]) -> list[Picture]:
 
 def _draw_parts(parts: Mapping[str, pd.DataFrame]) -> Iterator[Picture]:
     """Yield the pictures of tidy frames, by kind, of which there is something to draw."""
-    for kind, (list_points, module) in KINDS.items():
+    for kind, (list_points, module) in FIGURE_KINDS.items():
         points = list_points(parts[kind]) if kind in parts else pd.DataFrame()
         if points.empty:
             continue
         goals = find_goals(points["benchmark"].iloc[0])
-        words = {"x": goal_title(goals.removal), "y": goal_title(goals.retention)}
-        words["labels"] = join_names(goal.short for goal in panel_data.compared_goals(parts[kind]))
+        words = {"x": goal_axis_title(goals.removal_goal), "y": goal_axis_title(goals.retention)}
+        words["labels"] = join_names(goal.short for goal in panel_data.goals_with_rows(parts[kind]))
         yield make_picture(kind, module.draw(points), points, **words)

@@ -9,16 +9,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures.style import GAIN, GREY, LOSS, STYLE, make_panels
+from analysis.figures.style import GAIN, GREY, LOSS, RC_PARAMS, make_panels
 from analysis.labels import method_label, order_methods, order_rectifiers, rectifier_name, split_label
-from analysis.load.goal_columns import BETTER
+from analysis.load.goal_columns import BETTER_DIRECTION_WORDS
 from analysis.stats.rectifier_comparison import Comparison
 from trainables.benchmarks import Goal
 
-COLOURS = {1.0: GAIN, -1.0: LOSS}
+SIGN_COLOURS = {1.0: GAIN, -1.0: LOSS}
 """Of better and worse; grey: neither, or not tested."""
-WORDS = {1.0: "better", -1.0: "worse", 0.0: "not significant"}
-LINE = 0.155
+SIGN_WORDS = {1.0: "better", -1.0: "worse", 0.0: "not significant"}
+INCHES_PER_RECTIFIER_ROW = 0.155
 """Height of a rectifier's line in inches."""
 
 
@@ -29,7 +29,7 @@ def difference_points(comparison: Comparison) -> pd.DataFrame:
     return rows.assign(gains=[" ".join(f"{gain:.4g}" for gain in gains) for gains in rows["gains"]])
 
 
-@mpl.rc_context(STYLE)
+@mpl.rc_context(RC_PARAMS)
 def draw_differences(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
     """Draw one split's `difference_points`: objectives in rows, goals in columns, a line for each rectifier.
 
@@ -37,7 +37,7 @@ def draw_differences(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
     """
     methods, names = order_methods(points["method"]), order_rectifiers(points["rectifier"])
     shown = [goal for goal in goals if goal.metric in set(points["metric"])]
-    size = len(methods), len(shown), 1.9, 0.55 + LINE * len(names)
+    size = len(methods), len(shown), 1.9, 0.55 + INCHES_PER_RECTIFIER_ROW * len(names)
     figure, grid = make_panels(*size, sharex="col", sharey=True)
     figure.suptitle(f"{split_label(str(points['split'].iloc[0]))}: change against no rectifier", fontsize=8)
     for line, method in zip(grid, methods, strict=True):
@@ -47,7 +47,7 @@ def draw_differences(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
             axes.axvline(0, color="black", linewidth=0.7, zorder=1)
             here = points.loc[(points["method"] == method) & (points["metric"] == goal.metric)]
             for row in here.to_dict("records"):
-                colour, place = COLOURS.get(row["sign"], GREY), names.index(row["rectifier"])
+                colour, place = SIGN_COLOURS.get(row["sign"], GREY), names.index(row["rectifier"])
                 seeds = [float(gain) for gain in row["gains"].split()]
                 ends = (min(seeds), max(seeds)) if pd.isna(row["low"]) else (row["low"], row["high"])
                 axes.plot(ends, [place] * 2, color=colour, linewidth=1.1, zorder=2, solid_capstyle="butt")
@@ -55,15 +55,15 @@ def draw_differences(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
     for axes, goal in zip(grid[-1], shown, strict=True):
         axes.locator_params("x", nbins=3)
         axes.tick_params("x", labelsize=6.5)
-        axes.set_xlabel(BETTER[goal.best].partition(" is")[0] + " is better →")
+        axes.set_xlabel(BETTER_DIRECTION_WORDS[goal.best].partition(" is")[0] + " is better →")
         if goal.best == "lowest":
             axes.invert_xaxis()
     grid[0, 0].set_yticks(range(len(names)), list(map(rectifier_name, names)))
     grid[0, 0].set_ylim(len(names) - 0.5, -0.5)
     signs = set(points["sign"].dropna())
     entries = [
-        Line2D([], [], color=COLOURS.get(sign, GREY), marker="o", markersize=3.6, label=word)
-        for sign, word in WORDS.items()
+        Line2D([], [], color=SIGN_COLOURS.get(sign, GREY), marker="o", markersize=3.6, label=word)
+        for sign, word in SIGN_WORDS.items()
         if sign in signs
     ]
     if entries:

@@ -11,21 +11,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import panel_data
-from analysis.figures.style import DASHED, FRAMED, LINES, STYLE, add_legend, make_panels, marker_style
-from analysis.labels import REFERENCES, describe_method
+from analysis.figures.style import DASHED, FRAMED, LINES, RC_PARAMS, add_legend, make_panels, marker_style
+from analysis.labels import MODEL_LABELS, describe_method
 from analysis.load.goal_columns import goal_head
 from analysis.number_format import normalise_setting
 
-COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
-COLUMNS += ["value", "sd", "n", "chosen"]
-OTHER = {"gamma": "tau", "tau": "gamma"}
-TITLES = {
+POINT_COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
+POINT_COLUMNS += ["value", "sd", "n", "chosen"]
+OTHER_SETTING = {"gamma": "tau", "tau": "gamma"}
+SETTING_AXIS_LABELS = {
     "gamma": r"$\gamma$, weight of the new retain gradient",
     "tau": r"$\tau$, clipping norm",
     "target": "share of the original's MU that is kept",
     "strength": "stg of TRU, strength of TV",
 }
-CURVE = ["source", "backbone", "split", "method", "rectifier"]
+CURVE_KEY = ["source", "backbone", "split", "method", "rectifier"]
 
 
 def sensitivity_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
@@ -33,44 +33,44 @@ def sensitivity_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
 
     Of runs, the other setting is held at its chosen value.
     """
-    rows = panel_data.select_goals(frame)
+    rows = panel_data.select_goal_rows(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "")]
-    chosen = rows.loc[rows["chosen"], [*CURVE, OTHER[knob]]].drop_duplicates(CURVE)
-    rows = rows.merge(chosen, on=[*CURVE, OTHER[knob]])
-    several: Any = rows.groupby(CURVE)[knob].transform("nunique")
+    chosen = rows.loc[rows["chosen"], [*CURVE_KEY, OTHER_SETTING[knob]]].drop_duplicates(CURVE_KEY)
+    rows = rows.merge(chosen, on=[*CURVE_KEY, OTHER_SETTING[knob]])
+    several: Any = rows.groupby(CURVE_KEY)[knob].transform("nunique")
     return _list_curves(rows.loc[several > 1], knob)
 
 
 def strength_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the points of task vectors over their strength, with two or more, and of the reference models."""
-    rows = panel_data.select_goals(frame)
+    rows = panel_data.select_goal_rows(frame)
     curves = rows.loc[rows["strength"].notna() & rows["target"].isna()]
-    several: Any = curves.groupby(CURVE)["strength"].transform("nunique")
+    several: Any = curves.groupby(CURVE_KEY)["strength"].transform("nunique")
     curves = curves.loc[several > 1]
-    models = rows.loc[rows["method"].isin(REFERENCES) & rows["split"].isin(curves["split"])]
-    return pd.concat([models.assign(knob="strength").reindex(columns=COLUMNS), _list_curves(curves, "strength")])
+    models = rows.loc[rows["method"].isin(MODEL_LABELS) & rows["split"].isin(curves["split"])]
+    return pd.concat([models.assign(knob="strength").reindex(columns=POINT_COLUMNS), _list_curves(curves, "strength")])
 
 
-def calibration_points(frame: pd.DataFrame) -> pd.DataFrame:
+def uwc_target_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the FQ of the chosen settings' mixtures over UWC's targets, alone and with GRU as in the paper."""
-    rows = panel_data.select_goals(frame)
+    rows = panel_data.select_goal_rows(frame)
     rows = rows.loc[rows["chosen"] & (rows["metric"] == "forget_quality") & rows["rectifier"].isin(["none", "gru"])]
     mixed = rows.loc[rows["target"].notna()]
-    models = rows.loc[(rows["method"] == "original") & rows["split"].isin(mixed["split"])].drop_duplicates(CURVE)
-    return pd.concat([models.assign(knob="target").reindex(columns=COLUMNS), _list_curves(mixed, "target")])
+    models = rows.loc[(rows["method"] == "original") & rows["split"].isin(mixed["split"])].drop_duplicates(CURVE_KEY)
+    return pd.concat([models.assign(knob="target").reindex(columns=POINT_COLUMNS), _list_curves(mixed, "target")])
 
 
 def _list_curves(rows: pd.DataFrame, knob: str) -> pd.DataFrame:
     """Return the curves' points in order; `knob` is called `setting`."""
     rows = rows.rename(columns={knob: "setting"}).assign(knob=knob)
     rows["at"] = pd.to_numeric(rows["setting"], errors="coerce")
-    return panel_data.sort_points(rows, ["rectifier", "at"]).reindex(columns=COLUMNS)
+    return panel_data.sort_points(rows, ["rectifier", "at"]).reindex(columns=POINT_COLUMNS)
 
 
-@mpl.rc_context(STYLE)
+@mpl.rc_context(RC_PARAMS)
 def draw(points: pd.DataFrame) -> Figure:
     """Draw such points: one row for each goal, one column for each backbone and split, settings evenly spaced."""
-    metrics, places, knob = panel_data.compared_goals(points), panel_data.list_panels(points), points["knob"].iloc[0]
+    metrics, places, knob = panel_data.goals_with_rows(points), panel_data.list_panels(points), points["knob"].iloc[0]
     figure, grid = make_panels(len(metrics), len(places), 3.4, 1.85, sharex="col", sharey="row")
     for panels, place in zip(grid.T, places, strict=True):
         here = panel_data.select_panel(points, place)
@@ -83,7 +83,7 @@ def draw(points: pd.DataFrame) -> Figure:
         for axes, metric in zip(panels, metrics, strict=True):
             _draw_panel(axes, here.loc[here["metric"] == metric.metric], ticks)
         panels[0].set_title(panel_data.panel_title(place))
-        panels[-1].set_xlabel(TITLES[knob])
+        panels[-1].set_xlabel(SETTING_AXIS_LABELS[knob])
     for axes, metric in zip(grid[:, 0], metrics, strict=True):
         axes.set_ylabel(goal_head(metric))
     add_legend(figure)
@@ -92,7 +92,7 @@ def draw(points: pd.DataFrame) -> Figure:
 
 def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
     """Draw one goal's curves; a point without clipping or average (`none`) is joined to no other."""
-    for row in rows.loc[rows["method"].isin(REFERENCES)].drop_duplicates("method").to_dict("records"):
+    for row in rows.loc[rows["method"].isin(MODEL_LABELS)].drop_duplicates("method").to_dict("records"):
         axes.axhline(row["value"], **LINES[row["method"]], zorder=1)
     key: Any
     for key, curve in rows.dropna(subset=["setting"]).groupby(["method", "rectifier"]):

@@ -20,18 +20,18 @@ BOW_TIE = ((-1, -1), (-1, 1), (1, -1), (1, 1), (-1, -1))
 HOURGLASS = ((-1, -1), (1, -1), (-1, 1), (1, 1), (-1, -1))
 GAIN, LOSS = "#004488", "#BB5566"
 """What a rectifier changes; no method has these colours."""
-COLOURS = """
+_PALETTE = """
     ga #D55E00 ga_kl #CC7766 gd #007A5A wga #CC3399 npo #0072B2 npo_kl #000077 npo_gd #9977FF simnpo #AA77BB
     simnpo_gd #7711CC rmu #660011 tv #777700 tru #3399AA idk_dpo #552255 idk_nll #443300 undial #00AA00
     satimp #FF0055 ceu #006600 pdu #EE11FF
 """.split()
-METHOD_COLOURS: dict[str, str] = dict(zip(COLOURS[::2], COLOURS[1::2], strict=True))
+METHOD_COLOURS: dict[str, str] = dict(zip(_PALETTE[::2], _PALETTE[1::2], strict=True))
 """Each method's colour: at least 3 to 1 against white, and far from one another."""
 METHOD_COLOURS |= zip((name for name in METHODS if name not in METHOD_COLOURS), ("#0000FF", "#FF0000"), strict=False)
 MARKS = ("o", "h", "^", "v", "<", ">", "s", "D", "P", "X", "p", "d", BOW_TIE, HOURGLASS, (4, 1, 0), "o", "8", (5, 1, 0))
 RECTIFIER_MARKS = dict(zip(RECTIFIERS, MARKS, strict=False))
 """Each rectifier's mark. That of none is a hollow circle, that of GRU a full one."""
-PAGE = 7.4
+PAGE_WIDTH_INCHES = 7.4
 """Width of a page's text, in inches."""
 FRAMED: dict[str, Any] = {"markersize": 9, "markerfacecolor": "none", "markeredgecolor": "black"}
 """The chosen setting among others."""
@@ -43,10 +43,10 @@ LINES: dict[str, dict[str, Any]] = {
     "baseline": {"color": GREY, "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.2, "label": "never-trained model"},
 }
 """The reference models, drawn as lines across."""
-CHANCE: dict[str, Any] = {"color": "black", "linestyle": (0, (3, 1, 1, 1)), "linewidth": 0.9, "label": "chance"}
+CHANCE_STYLE: dict[str, Any] = {"color": "black", "linestyle": (0, (3, 1, 1, 1)), "linewidth": 0.9, "label": "chance"}
 """What guessing reaches."""
-SIGNIFICANT = float(np.log(0.05))
-STYLE: dict[Any, Any] = {
+LOG_SIGNIFICANCE_LEVEL = float(np.log(0.05))
+RC_PARAMS: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.spines.top": False,
@@ -59,7 +59,7 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "path",
     "svg.hashsalt": "analysis",
 }
-METADATA: dict[str, dict[str, None]] = {
+METADATA_WITHOUT_DATES: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
     "png": {"Software": None},
@@ -78,7 +78,7 @@ def marker_style(method: str, rectifier: str) -> dict[str, Any]:
 
 def make_panels(rows: int, columns: int, width: float, height: float, **share: Any) -> tuple[Figure, Any]:
     """Return a figure and its grid of panels, each about so many inches; all are no wider than a page's text."""
-    size = (min(PAGE, max(4.0, 0.6 + width * columns)), 0.95 + height * rows)
+    size = (min(PAGE_WIDTH_INCHES, max(4.0, 0.6 + width * columns)), 0.95 + height * rows)
     figure = Figure(figsize=size, layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **share)
 
@@ -107,11 +107,11 @@ def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -
     """Write STEM.pdf, .svg, .png (300 dpi) and the drawn points as STEM.csv; equal input gives equal bytes."""
     file = place_inside(folder, stem)
     folder.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(RC_PARAMS):
         layout: Any = figure.get_layout_engine()
         layout.execute(figure)
     figure.set_layout_engine(None)  # the layout takes as long as the drawing: once for all three
-    with mpl.rc_context(STYLE):
-        for kind, metadata in METADATA.items():
+    with mpl.rc_context(RC_PARAMS):
+        for kind, metadata in METADATA_WITHOUT_DATES.items():
             figure.savefig(f"{file}.{kind}", dpi=300, metadata=metadata)
     points.to_csv(f"{file}.csv", index=False, lineterminator="\n")

@@ -14,45 +14,45 @@ from matplotlib.lines import Line2D
 
 from analysis.figures import panel_data
 from analysis.figures.style import (
-    CHANCE,
+    CHANCE_STYLE,
     GREY,
     LINES,
-    SIGNIFICANT,
-    STYLE,
+    LOG_SIGNIFICANCE_LEVEL,
+    RC_PARAMS,
     add_legend,
     marker_style,
     method_colour,
     wrap_panels,
 )
-from analysis.labels import REFERENCES, method_label, order_rectifiers, rectifier_label
-from analysis.load.goal_columns import BETTER, Goals, find_goals, goal_title
+from analysis.labels import MODEL_LABELS, method_label, order_rectifiers, rectifier_label
+from analysis.load.goal_columns import BETTER_DIRECTION_WORDS, Goals, find_goals, goal_axis_title
 from analysis.load.trials import evaluated
 from analysis.stats.chosen_settings import SHORT
 from analysis.stats.sweep_results import Results
 from trainables.common.wording import format_count
 from trainables.config.settings import Selection
 
-COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]
-ARROW_KEY = ["source", "benchmark", "backbone", "split", "method", "rectifier"]
-QUALITY = "forget_quality"
-CHOSEN: dict[str, Any] = {"linestyle": "none", "markersize": 7, "markeredgewidth": 1.5}
-TRIAL: dict[str, Any] = {"linestyle": "none", "markersize": 4, "alpha": 0.5}
-CROWD = 1500
+POINT_COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]
+ARROW_KEY_COLUMNS = ["source", "benchmark", "backbone", "split", "method", "rectifier"]
+FORGET_QUALITY_COLUMN = "forget_quality"
+CHOSEN_STYLE: dict[str, Any] = {"linestyle": "none", "markersize": 7, "markeredgewidth": 1.5}
+TRIAL_STYLE: dict[str, Any] = {"linestyle": "none", "markersize": 4, "alpha": 0.5}
+MAX_VECTOR_MARKERS = 1500
 """More faint trials in a panel than that are an image inside the figure: as shapes they would be most of its file."""
 
 
-def trial_points(results: Results) -> pd.DataFrame:
+def tradeoff_points(results: Results) -> pd.DataFrame:
     """Return the points of a sweep: trials, settings' means over seeds, the chosen ones, reference models."""
     runs, references, goals = results.runs, results.models, results.goals
-    metrics = dict.fromkeys([*goals.metrics, goals.removal.metric])
-    columns = [*COLUMNS, *(f"{metric}{end}" for metric in metrics for end in ("", "_sd"))]
+    metrics = dict.fromkeys([*goals.metrics, goals.removal_goal.metric])
+    columns = [*POINT_COLUMNS, *(f"{metric}{end}" for metric in metrics for end in ("", "_sd"))]
     trials = runs.loc[evaluated(runs)].rename(columns=SHORT).assign(kind="trial", n=1)
-    means = results.means.rename(columns=SHORT).assign(kind="setting")
+    means = results.setting_means.rename(columns=SHORT).assign(kind="setting")
     chosen = results.chosen.rename(columns=SHORT).assign(kind="chosen")
     models = references.assign(kind="reference", method=references["role"], id=references["evaluation"], n=1)
     parts = [part.reindex(columns=columns) for part in (trials, means, chosen, models) if len(part)]
     points = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
-    points = points.dropna(subset=[goals.removal.metric, goals.retention.metric]).reset_index(drop=True)
+    points = points.dropna(subset=[goals.removal_goal.metric, goals.retention.metric]).reset_index(drop=True)
     return points.assign(source="runs", benchmark=goals.benchmark, backbone="")
 
 
@@ -61,22 +61,22 @@ def arrow_points(frame: pd.DataFrame) -> pd.DataFrame:
 
     Removal by several goals is their mean, in the column `removal`.
     """
-    rows = panel_data.select_goals(frame)
+    rows = panel_data.select_goal_rows(frame)
     goals = find_goals(rows["benchmark"].iloc[0])
     rows = rows.loc[rows["chosen"] & rows["target"].isna()]
-    wide = rows.pivot_table(index=ARROW_KEY, columns="metric", values="value", sort=False).reset_index()
+    wide = rows.pivot_table(index=ARROW_KEY_COLUMNS, columns="metric", values="value", sort=False).reset_index()
     if len(goals.removals) > 1:
         wide["removal"] = wide.reindex(columns=[goal.metric for goal in goals.removals]).mean(axis=1, skipna=False)
-    both = [goals.removal.metric, goals.retention.metric]
-    found = wide.reindex(columns=[*ARROW_KEY, *both]).dropna(subset=both).rename_axis(columns=None)
-    found["kind"] = found["method"].isin(REFERENCES).map({True: "reference", False: "chosen"})
+    both = [goals.removal_goal.metric, goals.retention.metric]
+    found = wide.reindex(columns=[*ARROW_KEY_COLUMNS, *both]).dropna(subset=both).rename_axis(columns=None)
+    found["kind"] = found["method"].isin(MODEL_LABELS).map({True: "reference", False: "chosen"})
     found["with"] = found["rectifier"].map(order_rectifiers(found["rectifier"]).index)
     return panel_data.sort_points(found, ["with"]).drop(columns="with")
 
 
-@mpl.rc_context(STYLE)
+@mpl.rc_context(RC_PARAMS)
 def draw(points: pd.DataFrame, rule: Selection | None = None) -> Figure:
-    """Draw `trial_points` or `arrow_points`, one panel for each backbone and split: better to the right and upwards.
+    """Draw `tradeoff_points` or `arrow_points`, one panel for each backbone and split: better to the right and upwards.
 
     A method is a colour, a rectifier a mark. `rule`: the sweep's, for a line at the utility that it asks for.
     """
@@ -87,7 +87,7 @@ def draw(points: pd.DataFrame, rule: Selection | None = None) -> Figure:
         panels[0].set_axis_off()
         return figure
     goals = find_goals(points["benchmark"].iloc[0])
-    x, y = goals.removal, goals.retention
+    x, y = goals.removal_goal, goals.retention
     panels[0].set_ylim(_find_limits(points, y.metric, _list_floors(points, goals, rule)))
     for number, (axes, place) in enumerate(zip(panels, places, strict=True)):
         here = panel_data.select_panel(points, place)
@@ -95,17 +95,17 @@ def draw(points: pd.DataFrame, rule: Selection | None = None) -> Figure:
         axes.set_xlim(ends if x.best == "highest" else (ends[1], ends[0]))
         _draw_panel(axes, here, goals, rule)
         axes.set_title("\n".join(filter(None, [panel_data.panel_title(place), _name_outside(axes, here, goals)])))
-        axes.set_xlabel(f"{goal_title(x)}, {BETTER[x.best]}")
-        axes.set_ylabel(f"{goal_title(y)}\n({BETTER[y.best]})" if number % 2 == 0 else "")
+        axes.set_xlabel(f"{goal_axis_title(x)}, {BETTER_DIRECTION_WORDS[x.best]}")
+        axes.set_ylabel(f"{goal_axis_title(y)}\n({BETTER_DIRECTION_WORDS[y.best]})" if number % 2 == 0 else "")
     methods = panel_data.list_methods(points)
     handles = [Line2D([], [], color=method_colour(name), linewidth=4, label=method_label(name)) for name in methods]
     if handles:
         figure.legend(handles=handles, loc="outside upper center", ncols=7 if len(places) > 1 else 4, handlelength=1)
     for name in order_rectifiers(points.loc[points["kind"] == "chosen", "rectifier"]):
         label = rectifier_label(name, "method alone")
-        panels[0].plot([], [], **(marker_style("", name) | CHOSEN), label=label)
+        panels[0].plot([], [], **(marker_style("", name) | CHOSEN_STYLE), label=label)
     if "trial" in set(points["kind"]):
-        panels[0].plot([], [], color=GREY, marker="o", **TRIAL, label="every trial")
+        panels[0].plot([], [], color=GREY, marker="o", **TRIAL_STYLE, label="every trial")
     add_legend(figure)
     return figure
 
@@ -121,7 +121,7 @@ def _find_limits(points: pd.DataFrame, metric: str, floors: Sequence[float] = ()
 
 def _select_visible(axes: Axes, points: pd.DataFrame, goals: Goals) -> pd.Series:
     """Return which points are within a panel's axes."""
-    x, y = points[goals.removal.metric], points[goals.retention.metric]
+    x, y = points[goals.removal_goal.metric], points[goals.retention.metric]
     (left, right), (low, high) = sorted(axes.get_xlim()), sorted(axes.get_ylim())
     return x.between(left, right) & y.between(low, high)
 
@@ -129,7 +129,7 @@ def _select_visible(axes: Axes, points: pd.DataFrame, goals: Goals) -> pd.Series
 def _name_outside(axes: Axes, points: pd.DataFrame, goals: Goals) -> str:
     """Return `outside: retain model (FQ 0.00, MU 0.88), 12 trials` of what a panel leaves out; else nothing."""
     out = points.loc[~_select_visible(axes, points, goals)]
-    x, y = goals.removal, goals.retention
+    x, y = goals.removal_goal, goals.retention
     named = [
         f"{LINES[row['method']]['label']} ({x.short} {row[x.metric]:.2f}, {y.short} {row[y.metric]:.2f})"
         for row in out.loc[out["kind"] == "reference"].to_dict("records")
@@ -141,33 +141,35 @@ def _name_outside(axes: Axes, points: pd.DataFrame, goals: Goals) -> str:
 
 def _draw_panel(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection | None) -> None:
     """Draw one panel, from the background to the front: a model's star never covers a method that is close to it."""
-    x, y = goals.removal.metric, goals.retention.metric
+    x, y = goals.removal_goal.metric, goals.retention.metric
     low, high = sorted(axes.get_xlim())
-    if x == QUALITY and low < SIGNIFICANT < high:
-        axes.axvline(SIGNIFICANT, color=GREY, linestyle=":", linewidth=0.8, label="p = 0.05", zorder=1)
-    if goals.removal.chance is not None:
-        axes.axvline(goals.removal.chance, **CHANCE, zorder=1)
+    if x == FORGET_QUALITY_COLUMN and low < LOG_SIGNIFICANCE_LEVEL < high:
+        axes.axvline(LOG_SIGNIFICANCE_LEVEL, color=GREY, linestyle=":", linewidth=0.8, label="p = 0.05", zorder=1)
+    if goals.removal_goal.chance is not None:
+        axes.axvline(goals.removal_goal.chance, **CHANCE_STYLE, zorder=1)
     for floor in _list_floors(points, goals, rule):
         label = f"{rule.share if rule else 0:.0%} of the original's {goals.retention.short}"
         axes.axhline(floor, color=GREY, linestyle="--", linewidth=0.8, label=label, zorder=1)
     trials = points.loc[points["kind"] == "trial"]
     for (method, rectifier), cloud in trials.groupby(["method", "rectifier"], sort=False):
-        style = marker_style(str(method), str(rectifier)) | TRIAL
-        axes.plot(cloud[x], cloud[y], **style, rasterized=len(trials) > CROWD, zorder=3)
+        style = marker_style(str(method), str(rectifier)) | TRIAL_STYLE
+        axes.plot(cloud[x], cloud[y], **style, rasterized=len(trials) > MAX_VECTOR_MARKERS, zorder=3)
     bold = points.loc[points["kind"].isin(["chosen", "reference"])]
     _draw_methods(axes, bold.loc[_select_visible(axes, bold, goals)], goals)
 
 
 def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals) -> None:
     """Draw reference models as stars, chosen settings as marks, and arrows from each method to itself with GRU."""
-    x, y = goals.removal.metric, goals.retention.metric
+    x, y = goals.removal_goal.metric, goals.retention.metric
     for row in rows.to_dict("records"):
-        if row["method"] in REFERENCES:
+        if row["method"] in MODEL_LABELS:
             face = "black" if row["method"] == "original" else "white"
             style: dict[str, Any] = {"marker": "*", "linestyle": "none", "color": "black", "markerfacecolor": face}
             axes.plot(row[x], row[y], **style, ms=13, label=LINES[row["method"]]["label"], zorder=2.5)
             continue
-        axes.plot(row[x], row[y], **(marker_style(row["method"], row["rectifier"]) | CHOSEN), alpha=0.85, zorder=6)
+        axes.plot(
+            row[x], row[y], **(marker_style(row["method"], row["rectifier"]) | CHOSEN_STYLE), alpha=0.85, zorder=6
+        )
         bars: dict[str, Any] = {"xerr": row.get(f"{x}_sd"), "yerr": row.get(f"{y}_sd")}
         ecolor = method_colour(row["method"])
         axes.errorbar(row[x], row[y], **bars, fmt="none", ecolor=ecolor, elinewidth=0.7, zorder=4)

@@ -12,42 +12,42 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from analysis.figures.style import DASHED, GREY, STYLE, THICK, add_legend, make_panels, marker_style
-from analysis.labels import TASK_VECTORS, method_label, order_methods, rectifier_label, split_label
+from analysis.figures.style import DASHED, GREY, RC_PARAMS, THICK, add_legend, make_panels, marker_style
+from analysis.labels import TASK_VECTOR_METHODS, method_label, order_methods, rectifier_label, split_label
 from analysis.load.trial_tables import read_trial_table
 from analysis.stats.chosen_settings import SHORT
 from analysis.stats.sweep_results import Results
-from trainables.storage.names import STEPS
+from trainables.storage.file_names import STEPS
 
 MEASURED = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_cos_after", "observed_retain_loss"]
 """Columns of a rectified step against the moving average, and of `observe=K` every K steps (training.loop)."""
 STEP_COLUMNS = ["split", "method", "rectifier", "seed", "id", "step", *MEASURED]
-LINE = ["split", "method", "rectifier"]
-MOST = 250
+LINE_KEY_COLUMNS = ["split", "method", "rectifier"]
+MAX_STEPS = 250
 """Points of a line that are drawn at most: a figure in print has no room for more."""
-VALUES = ["cos", "cos_after", "retain_loss"]
-COLUMNS = [*LINE, "kind", "seed", "n", "step", "measured", *VALUES]
-FROM = {
+PLOTTED_COLUMNS = ["cos", "cos_after", "retain_loss"]
+POINT_COLUMNS = [*LINE_KEY_COLUMNS, "kind", "seed", "n", "step", "measured", *PLOTTED_COLUMNS]
+SOURCE_COLUMNS = {
     "observe": ("observed_cos", "observed_cos_after", "observed_retain_loss"),
     "each step": ("cos_before", "cos_after", "retain_loss"),
 }
-BEFORE, CHANGED = ":", 1e-4
+BEFORE_LINE_STYLE, MIN_DRAWN_CHANGE = ":", 1e-4
 """The dashes of a cosine before rectification, and the least change by it that is drawn."""
-LABELS = {"cos": r"$\cos(g_\mathrm{u}, g_\mathrm{r})$", "retain_loss": "retain risk"}
-ANGLES: dict[str, tuple[str, str, str]] = {
+AXIS_LABELS = {"cos": r"$\cos(g_\mathrm{u}, g_\mathrm{r})$", "retain_loss": "retain risk"}
+ANGLE_LINES: dict[str, tuple[str, str, str]] = {
     "Orig.": ("none", "observed_cos", "none"),
     "Pre-rect.": ("gru", "cos_before", "gru"),
     "Post-rect.": ("gru", "cos_after", "gru"),
 }
 """The paper's labels: of which rectifier and which column they are, and whose look they have."""
-ANGLE_LINE = ["split", "method", "line"]
-ANGLE_COLUMNS = [*ANGLE_LINE, "kind", "seed", "n", "step", "angle"]
-VECTORS = "angle to the retain gradient\nor its average, degrees"
+ANGLE_LINE_KEY_COLUMNS = ["split", "method", "line"]
+ANGLE_COLUMNS = [*ANGLE_LINE_KEY_COLUMNS, "kind", "seed", "n", "step", "angle"]
+ANGLE_AXIS_LABEL = "angle to the retain gradient\nor its average, degrees"
 """Orig. is to the retain gradient of other rows, Pre-rect. and Post-rect. are to GRU's moving average of it."""
-ACROSS = 4
-FINE = 60.0
+MAX_PANELS_PER_ROW = 4
+MAX_DEGREES_FOR_FINE_TICKS = 60.0
 """Degrees up to which ticks are 10 apart; so that 90 always has one, they are 30 apart beyond."""
-WIDE = 10.0
+MIN_RATIO_FOR_LOG_AXIS = 10.0
 """Risks that differ this many times are on a logarithmic axis."""
 
 
@@ -55,18 +55,18 @@ def load_training_steps(results: Results) -> pd.DataFrame:
     """Return one row for each step of every evaluated trial, all seeds, of the settings that the rule chose."""
     trials = results.chosen_trials.rename(columns=SHORT)
     parts = []
-    for trial in trials.loc[~trials["method"].isin(TASK_VECTORS)].to_dict("records"):
+    for trial in trials.loc[~trials["method"].isin(TASK_VECTOR_METHODS)].to_dict("records"):
         table = read_trial_table(results.store, results.store.trial(trial["id"]) / STEPS, ["step", *MEASURED])
         if table is not None and "step" in table.column_names:
             found = table.to_pandas().astype(float)
-            parts.append(found.assign(**{name: trial[name] for name in [*LINE, "seed", "id"]}))
+            parts.append(found.assign(**{name: trial[name] for name in [*LINE_KEY_COLUMNS, "seed", "id"]}))
     return pd.concat(parts).reindex(columns=STEP_COLUMNS) if parts else pd.DataFrame(columns=STEP_COLUMNS)
 
 
 def thin_out_steps(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a line's rows, of all its seeds, at every K-th step: the smallest K that leaves at most `MOST`."""
+    """Return a line's rows, of all its seeds, at every K-th step: the smallest K that leaves at most `MAX_STEPS`."""
     steps = sorted(set(rows["step"]))
-    return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MOST))])]
+    return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MAX_STEPS))])]
 
 
 def append_seed_means(parts: list[pd.DataFrame], columns: list[str], by: list[str], values: list[str]) -> pd.DataFrame:
@@ -91,36 +91,36 @@ def step_points(steps: pd.DataFrame) -> pd.DataFrame:
     `measured`: on rows of their own every K steps (`observe`), else of each step against the moving average.
     """
     parts = []
-    for _, line in steps.groupby(LINE, sort=False):
+    for _, line in steps.groupby(LINE_KEY_COLUMNS, sort=False):
         measured = "observe" if any(line["observed_cos"].notna()) else "each step"
-        found = {name: line[column] for name, column in zip(VALUES, FROM[measured], strict=True)}
+        found = {name: line[column] for name, column in zip(PLOTTED_COLUMNS, SOURCE_COLUMNS[measured], strict=True)}
         parts.append(thin_out_steps(line.assign(**found, measured=measured).dropna(subset=["cos"])))
-    return append_seed_means(parts, COLUMNS, [*LINE, "measured"], VALUES)
+    return append_seed_means(parts, POINT_COLUMNS, [*LINE_KEY_COLUMNS, "measured"], PLOTTED_COLUMNS)
 
 
 def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each step of each seed and of their mean, `angle` in degrees, by lines of ANGLES."""
+    """Return one row for each step of each seed and of their mean, `angle` in degrees, by lines of ANGLE_LINES."""
     parts = []
-    for line, (rectifier, column, _) in ANGLES.items():
+    for line, (rectifier, column, _) in ANGLE_LINES.items():
         rows = steps.loc[steps["rectifier"] == rectifier].dropna(subset=[column])
         cosines = rows[column].astype(float).clip(-1, 1)
         rows = rows.assign(line=line, angle=np.degrees(np.arccos(cosines)))
         parts += [thin_out_steps(seeds) for _, seeds in rows.groupby(["split", "method"], sort=False)]
-    return append_seed_means(parts, ANGLE_COLUMNS, ANGLE_LINE, ["angle"])
+    return append_seed_means(parts, ANGLE_COLUMNS, ANGLE_LINE_KEY_COLUMNS, ["angle"])
 
 
-@mpl.rc_context(STYLE)
+@mpl.rc_context(RC_PARAMS)
 def draw_steps(points: pd.DataFrame) -> Figure:
     """Draw one split's `step_points`: cosine above risk, one column for each method; seeds thin, their mean thick."""
-    changed = set(points.loc[(points["cos_after"] - points["cos"]).abs() > CHANGED, "rectifier"])
+    changed = set(points.loc[(points["cos_after"] - points["cos"]).abs() > MIN_DRAWN_CHANGE, "rectifier"])
     looks = {name: _line_look(name, rectifier_label(name, "method alone")) for name in set(points["rectifier"])}
     before = {
-        name: {**looks[name], "linestyle": BEFORE, "label": f"{rectifier_label(name)}, before rectification"}
+        name: {**looks[name], "linestyle": BEFORE_LINE_STYLE, "label": f"{rectifier_label(name)}, before rectification"}
         for name in changed
     }
     low, high = (float(end(points["retain_loss"].dropna(), default=0.0)) for end in (min, max))
-    log = 0 < WIDE * low <= high
-    labels = LABELS | ({"retain_loss": f"{LABELS['retain_loss']} (log axis)"} if log else {})
+    log = 0 < MIN_RATIO_FOR_LOG_AXIS * low <= high
+    labels = AXIS_LABELS | ({"retain_loss": f"{AXIS_LABELS['retain_loss']} (log axis)"} if log else {})
     figure, panels = _make_columns(points, labels)
     for method, column in panels.items():
         rows = points.loc[points["method"] == method]
@@ -134,18 +134,18 @@ def draw_steps(points: pd.DataFrame) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@mpl.rc_context(RC_PARAMS)
 def draw_angles(points: pd.DataFrame) -> Figure:
     """Draw one split's `angle_points`, one panel for each method: above 90 degrees a step works against retaining."""
-    looks = {line: _line_look(like, line) for line, (_, _, like) in ANGLES.items()}
-    looks["Pre-rect."]["linestyle"] = BEFORE
+    looks = {line: _line_look(like, line) for line, (_, _, like) in ANGLE_LINES.items()}
+    looks["Pre-rect."]["linestyle"] = BEFORE_LINE_STYLE
     figure, panels = _make_columns(points, {"angle": ""})
-    wide = float(np.ptp(points["angle"])) > FINE
+    wide = float(np.ptp(points["angle"])) > MAX_DEGREES_FOR_FINE_TICKS
     for method, (axes,) in panels.items():
         axes.axhline(90, color=GREY, linewidth=0.6, zorder=1)
         _draw_lines(axes, points.loc[points["method"] == method], "line", "angle", looks)
         axes.yaxis.set_major_locator(MultipleLocator(30 if wide else 10))
-    figure.supylabel(VECTORS, fontsize=8, multialignment="center")
+    figure.supylabel(ANGLE_AXIS_LABEL, fontsize=8, multialignment="center")
     add_legend(figure)
     return figure
 
@@ -153,7 +153,7 @@ def draw_angles(points: pd.DataFrame) -> Figure:
 def _make_columns(rows: pd.DataFrame, labels: dict[str, str]) -> tuple[Figure, dict[str, list[Axes]]]:
     """Return a figure and each method's panels, one below another; all methods have the same axis of a value."""
     methods = order_methods(rows["method"])
-    across = min(len(methods), ACROSS)
+    across = min(len(methods), MAX_PANELS_PER_ROW)
     figure, grid = make_panels(len(labels) * -(-len(methods) // across), across, 1.9, 1.55)
     figure.suptitle(split_label(str(rows["split"].iloc[0])), fontsize=8, fontweight="bold")
     panels = {}

@@ -14,9 +14,9 @@ from trainables.benchmarks import Goal, get_benchmark
 from trainables.benchmarks.measures import reported_measures
 from trainables.config.settings import Benchmark
 
-ARROWS = {"highest": " ↑", "lowest": " ↓", None: ""}
-BETTER = {"highest": "higher is better →", "lowest": "lower is better →"}
-EXPLAINED = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
+BEST_DIRECTION_ARROWS = {"highest": " ↑", "lowest": " ↓", None: ""}
+BETTER_DIRECTION_WORDS = {"highest": "higher is better →", "lowest": "lower is better →"}
+METRIC_NOTES = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
 """More on a metric than its goal's title says."""
 
 
@@ -30,12 +30,12 @@ class MetricColumn(NamedTuple):
     text: str = ""
 
 
-BESIDE = {
+EXTRA_COLUMNS_BY_BENCHMARK = {
     "muse": (MetricColumn("privleak", "PrivLeak"),),
     "own": tuple(
         MetricColumn(
             f"forget_{name}",
-            measure.short + ARROWS[measure.best],
+            measure.short + BEST_DIRECTION_ARROWS[measure.best],
             best=measure.best,
             text=f"{measure.title} on the forget rows, no goal",
         )
@@ -56,11 +56,11 @@ class Goals:
 
     @property
     def columns(self) -> tuple[MetricColumn, ...]:
-        goals = [MetricColumn(goal.metric, goal_head(goal), best=goal.best, text=goal.title) for goal in self.compared]
-        return (*goals, *BESIDE.get(self.benchmark, ()))
+        goals = [MetricColumn(goal.metric, goal_head(goal), best=goal.best, text=goal.title) for goal in self.all_goals]
+        return (*goals, *EXTRA_COLUMNS_BY_BENCHMARK.get(self.benchmark, ()))
 
     @property
-    def compared(self) -> tuple[Goal, ...]:
+    def all_goals(self) -> tuple[Goal, ...]:
         return (*self.removals, self.retention)
 
     @property
@@ -68,7 +68,7 @@ class Goals:
         return [column.metric for column in self.columns]
 
     @property
-    def removal(self) -> Goal:
+    def removal_goal(self) -> Goal:
         """Return removal as one goal, of the metric `removal`, the mean over several, where there are several."""
         first = self.removals[0]
         if len(self.removals) == 1:
@@ -79,7 +79,7 @@ class Goals:
     @property
     def explanation(self) -> str:
         """Return what the heads of the main table mean."""
-        return " ".join(f"{column.head}: {EXPLAINED.get(column.metric, column.text)}." for column in self.columns)
+        return " ".join(f"{column.head}: {METRIC_NOTES.get(column.metric, column.text)}." for column in self.columns)
 
 
 def find_goals(benchmark: str) -> Goals:
@@ -96,9 +96,9 @@ def goals_of_runs(runs: pd.DataFrame) -> Goals:
 
 def goal_head(goal: Goal) -> str:
     """Return the head of a goal's column: `FQ ↑`, `VerbMem ↓`."""
-    return goal.short + ARROWS[goal.best]
+    return goal.short + BEST_DIRECTION_ARROWS[goal.best]
 
 
-def goal_title(goal: Goal) -> str:
+def goal_axis_title(goal: Goal) -> str:
     """Return `FQ: forget quality (ln p)`."""
     return goal.title if goal.short in goal.title else f"{goal.short}: {goal.title}"

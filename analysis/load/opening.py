@@ -22,7 +22,7 @@ def open_storage(storage: str | Path | Storage = "runs") -> Storage:
         raise InputError(
             f"--storage {storage}: there is no such folder; give the one that `python -m platform.sweep` wrote to"
         )
-    store.sync_trials()
+    store.download_sweeps_and_results()
     return store
 
 
@@ -33,5 +33,5 @@ def find_sweep(name: str, storage: str | Path | Storage = "runs") -> SweepFile:
     if others:
         labels = ", ".join(sweep.label for sweep in others)
         log.warning("%s has %d sweeps: taking the newest, %s (others: %s)", name, len(others) + 1, newest.label, labels)
-    store.sync_trials(newest.trials)
+    store.download_sweeps_and_results(newest.trials)
     return newest

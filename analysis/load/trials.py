@@ -17,9 +17,9 @@ from analysis.number_format import format_setting
 from trainables.benchmarks import selection
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Selection
-from trainables.config.trial import FOLLOWS, drop_fingerprinted_paths, drop_planning_resources
+from trainables.config.trial import EARLIER_TRIAL_PREFIX, drop_fingerprinted_paths, drop_planning_resources
+from trainables.storage.file_names import CONFIG, EVALUATED, RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, EVALUATED, RESULT
 from trainables.storage.result_file import read_config
 from trainables.storage.sweep_file import RETRAINED
 
@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 
 FIRST = ["id", "status", "method", "rectifier.name", "rectifier.gamma", "rectifier.tau", "benchmark.split", "seed"]
 FIRST += ["strength"]
-BASE = ["id", "status", "started", "direction", "commit", "dirty", "code", "chosen_step"]
-TEXT = ["error.kind", "error.message", "error.step", *BASE[2:-1], "benchmark.name"]
-NUMERIC = ["rectifier.gamma", "rectifier.tau", "strength", "seed", "relative_change", "seconds", "chosen_step"]
-COUNTS = {
+TOP_FIELDS = ["id", "status", "started", "direction", "commit", "dirty", "code", "chosen_step"]
+TEXT_FIELDS = ["error.kind", "error.message", "error.step", *TOP_FIELDS[2:-1], "benchmark.name"]
+NUMBER_FIELDS = ["rectifier.gamma", "rectifier.tau", "strength", "seed", "relative_change", "seconds", "chosen_step"]
+RESULT_PARTS = {
     "seconds": ("seconds", "total"),
     "seconds.training": ("seconds", "training"),
     "seconds.evaluation": ("seconds", "evaluation"),
@@ -38,13 +38,13 @@ COUNTS = {
     "skipped": ("training", "skipped"),
 }
 """Columns, and where in result.json they are."""
-STRENGTHS = ["task_vector.stg", "task_vector.strength"]
-CHOICE = ["choice.removal", "choice.utility"]
+STRENGTH_COLUMNS = ["task_vector.stg", "task_vector.strength"]
+CHOICE_COLUMNS = ["choice.removal", "choice.utility"]
 """What the selection rule goes by, more being better: of one half of the rows where it asks for halves."""
-MIXTURE = ["id", "target", "goal", "weight", "model_utility", "forget_quality", "reached", "monotone"]
+MIXTURE_COLUMNS = ["id", "target", "goal", "weight", "model_utility", "forget_quality", "reached", "monotone"]
 MADE_WITH = ("code", "versions.torch", "versions.transformers", "versions.deepspeed")
 """Columns of what may change a trial's numbers beside its configuration."""
-OF_ALL_ROWS = "relative_change"
+CHANGE_METRIC = "relative_change"
 """The metric that rests on no evaluation rows."""
 
 
@@ -58,22 +58,22 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     results = [_read_result(store, trial) for trial in sweep.trials]
     configs = [result.get("config") or {} for result in results]
     goals = find_goals(sweep.benchmark or Benchmark().name)
-    base = pd.DataFrame([{field: result.get(field) for field in BASE} for result in results], columns=BASE)
+    base = pd.DataFrame([{field: result.get(field) for field in TOP_FIELDS} for result in results], columns=TOP_FIELDS)
     parts = [base, _flat(configs), _measured(results, goals, sweep.selection)]
     for part in ("error", "versions", "topology"):
         parts.append(_flat([{part: result[part]} if result.get(part) else {} for result in results]))
-    counts = {name: [(one.get(part) or {}).get(key) for one in results] for name, (part, key) in COUNTS.items()}
+    counts = {name: [(one.get(part) or {}).get(key) for one in results] for name, (part, key) in RESULT_PARTS.items()}
     frame = pd.concat([*parts, pd.DataFrame(counts, index=base.index)], axis=1)
     frame["backbone"] = sweep.backbone
     frame["benchmark.name"] = [config["benchmark"]["name"] if config else goals.benchmark for config in configs]
     frame["configuration"] = [canonical(config) for config in configs]
     frame["calibrated"] = pd.Series([result.get("calibration") for result in results], index=frame.index, dtype=object)
-    frame["strength"] = frame.reindex(columns=STRENGTHS).astype(float).bfill(axis=1).iloc[:, 0]
+    frame["strength"] = frame.reindex(columns=STRENGTH_COLUMNS).astype(float).bfill(axis=1).iloc[:, 0]
     rectifiers = frame.reindex(columns=["rectifier.name", "rectifier.tau"])
     taus = zip(rectifiers["rectifier.name"], rectifiers["rectifier.tau"], strict=True)
     frame["clipping"] = [format_setting(tau) if rectifier_takes(str(name), "tau") else "" for name, tau in taus]
-    first = [*FIRST, *goals.metrics, OF_ALL_ROWS, "seconds"]
-    frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT]))), NUMERIC)
+    first = [*FIRST, *goals.metrics, CHANGE_METRIC, "seconds"]
+    frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT_FIELDS]))), NUMBER_FIELDS)
     return drop_duplicates(frame.astype({"id": "str", "status": "str"}).copy())  # in one piece, or pandas warns
 
 
@@ -97,21 +97,21 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
 
     Adds `removal` (the mean of several goals), `choice.removal`, `choice.utility` (what the rule goes by) and `halves`.
     """
-    reported = [dict(selection.read_metrics(document, rule, reported=True)) for document in documents]
+    reported = [dict(selection.pick_metrics(document, rule, reported=True)) for document in documents]
     if rule.halves:
-        changes = [(document.get("metrics") or {}).get(OF_ALL_ROWS) for document in documents]
-        reported = [metrics | {OF_ALL_ROWS: change} for metrics, change in zip(reported, changes, strict=True)]
+        changes = [(document.get("metrics") or {}).get(CHANGE_METRIC) for document in documents]
+        reported = [metrics | {CHANGE_METRIC: change} for metrics, change in zip(reported, changes, strict=True)]
     frame = _flat(reported)
     frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *goals.metrics])))
     tried = [
-        selection.make_candidate("", goals.benchmark, selection.read_metrics(document, rule)) for document in documents
+        selection.make_candidate("", goals.benchmark, selection.pick_metrics(document, rule)) for document in documents
     ]
     frame["choice.removal"] = [one.removal if one else None for one in tried]
     frame["choice.utility"] = [one.utility if one else None for one in tried]
     frame["halves"] = [bool(document.get("halves")) for document in documents]
-    frame = _numeric(frame, [*goals.metrics, *CHOICE])
+    frame = _numeric(frame, [*goals.metrics, *CHOICE_COLUMNS])
     if len(goals.removals) > 1:
-        frame[goals.removal.metric] = frame[[goal.metric for goal in goals.removals]].mean(axis=1, skipna=False)
+        frame[goals.removal_goal.metric] = frame[[goal.metric for goal in goals.removals]].mean(axis=1, skipna=False)
     return frame
 
 
@@ -162,7 +162,7 @@ def canonical(config: dict[str, Any]) -> str | None:
         "seed": True,
         "calibration": True,
         "observe": training.get("stop_above") is None,  # a bar on the retain loss looks at what it measures
-        "target": str(target.get("fingerprint")).startswith(FOLLOWS),
+        "target": str(target.get("fingerprint")).startswith(EARLIER_TRIAL_PREFIX),
         "selection": not training.get("eval_every"),  # a trial's own rule chooses among its evaluations
     }
     chosen = drop_fingerprinted_paths({key: value for key, value in config.items() if not left_out.get(key)})
@@ -207,7 +207,7 @@ def list_mixtures(runs: pd.DataFrame) -> pd.DataFrame:
     """
     known = runs.loc[evaluated(runs) & runs["calibrated"].notna(), ["id", "calibrated"]].to_numpy()
     rows = [{"id": trial, "monotone": one["monotone"], **target} for trial, one in known for target in one["targets"]]
-    frame = pd.DataFrame(rows).reindex(columns=MIXTURE)
+    frame = pd.DataFrame(rows).reindex(columns=MIXTURE_COLUMNS)
     return frame.assign(unmixed=(frame["weight"] == 1) & (frame["model_utility"] > frame["goal"]))
 
 

@@ -71,7 +71,7 @@ ERRATA = tuple(map(_read_erratum, _ROWS))
 """Values that lie on no lattice of attainable values: ln p of the exact two-sample KS test, or answers in questions."""
 
 
-def load_corrected(table: str, backbone: str = "") -> pd.DataFrame:
+def load_corrected_table(table: str, backbone: str = "") -> pd.DataFrame:
     """Return `load_table` without the misprints of which the right value is known."""
     frame = load_table(table, backbone)
     for erratum in ERRATA:

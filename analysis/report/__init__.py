@@ -12,24 +12,24 @@ import typer
 from rich.console import Console
 
 from analysis.load.opening import find_sweep, open_storage
-from analysis.report import several, verdict
+from analysis.report import several_sweeps, verdict
 from analysis.report.answers import list_answer_sections
 from analysis.report.interactive import write_interactive
-from analysis.report.own import write_own
+from analysis.report.own import write_own_rows_parts
 from analysis.report.page import Section, TableItem, open_report_folder, save_frame, write_page
-from analysis.report.requests import write_requests
-from analysis.report.sections import Report, Source, write_main, write_rectifiers, write_sections, write_tradeoff
+from analysis.report.requests import write_request_section
+from analysis.report.sections import NumbersSource, Report, write_main, write_rectifiers, write_sections, write_tradeoff
 from analysis.stats.sweep_results import read_results
 from trainables.common import cli
 from trainables.common.wording import format_count
 from trainables.storage.sweep_file import SweepFile
 
 
-def build(
+def build_report(
     name: str | Sequence[str],
     storage: str | Path = "runs",
     output: str | Path | None = None,
-    source: Source = Source.RUNS,
+    source: NumbersSource = NumbersSource.RUNS,
     say: Callable[[str], object] = str,
 ) -> Path:
     """Write the report of a sweep, or of several together, and return its folder: index.html, tables/, figures/.
@@ -38,9 +38,9 @@ def build(
     otherwise. Raise InputError if a sweep or the storage cannot be read or the folder cannot be written.
     """
     names = list(dict.fromkeys([name] if isinstance(name, str) else name))
-    if source == Source.PAPER:
-        return several.write_paper(names, storage, Path(output) if output else None)
-    store, both = open_storage(storage), source == Source.BOTH
+    if source == NumbersSource.PAPER:
+        return several_sweeps.write_paper_report(names, storage, Path(output) if output else None)
+    store, both = open_storage(storage), source == NumbersSource.BOTH
     found = {sweep.label: sweep for sweep in (find_sweep(one, store) for one in names)}
     called = [sweep.name for sweep in found.values()]
     sweeps = {sweep.name if called.count(sweep.name) == 1 else sweep.label: sweep for sweep in found.values()}
@@ -48,16 +48,16 @@ def build(
     say(f"reading {format_count(sum(len(sweep.trials) for sweep in found.values()), 'trial')} of {' '.join(found)}")
     results = {name: read_results(sweep, store) for name, sweep in sweeps.items()}
     say(f"drawing figures and writing tables to {folder}")
-    whose = "" if source == Source.RUNS else f" --source {source}"
+    whose = "" if source == NumbersSource.RUNS else f" --source {source}"
     command = f"python -m analysis.report {' '.join(found)}{cli.spell_storage(str(storage))}{whose}"
     with open_report_folder(folder):
         if len(sweeps) > 1:
-            several.write_several(sweeps, results, folder, both, command)
+            several_sweeps.write_several_sweeps_report(sweeps, results, folder, both, command)
         else:
             ((label, sweep),) = sweeps.items()
             _write_single(Report(folder, results[label]), sweep, both, str(storage), command)
     if output is None:
-        store.push_parts(folder)
+        store.push_changing_folder(folder)
     return folder
 
 
@@ -65,32 +65,32 @@ def _write_single(report: Report, sweep: SweepFile, both: bool, storage: str, co
     """Write all parts of one sweep's report, and the page of them."""
     results, folder, comparison = report.results, report.folder, report.comparison
     pictures, main = [write_tradeoff(report)], write_main(report)
-    ship, before_after, rows = write_own(report, storage)
+    ship, before_after, rows = write_own_rows_parts(report, storage)
     best = "" if ship else verdict.recommend_settings(results)
     lead = [*ship, verdict.write_verdict(comparison)]
-    notes = verdict.list_notes(results)
+    notes = verdict.list_verdict_caveats(results)
     said = [*lead, *[best] * bool(best), *(f"- {note}" for note in notes)]
     pictures = [*write_rectifiers(report), *pictures]  # of several rectifiers the first picture is of these
     opened = [Section("", (*before_after, main), tuple(pictures[:1]))]
-    opened += [*write_requests(report), *list_answer_sections(results)]
-    save_frame(folder, "differences", verdict.list_differences(comparison))
+    opened += [*write_request_section(report), *list_answer_sections(results)]
+    save_frame(folder, "differences", verdict.list_goal_differences(comparison))
     differences = verdict.tabulate_differences(comparison)
     if len(differences):
         opened.append(
             Section(
                 "What a rectifier changes",
-                (TableItem(differences, verdict.RANKED if comparison.several else verdict.CLEAR),),
+                (TableItem(differences, verdict.RANKED if comparison.has_several else verdict.CLEAR_NOTE),),
             )
         )
         said += ["", differences.to_markdown(index=False, disable_numparse=True)]
     if pictures[1:]:
         opened.append(Section("Every trial", figures=tuple(pictures[1:])))
     (folder / "tables" / "verdict.md").write_text("\n".join(said) + "\n", encoding="utf-8")
-    created = sweep.time.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    created = sweep.first_started.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     write_page(
         folder,
         title=sweep.title.partition(": ")[0],
-        subtitle=" ".join(filter(None, [best, f"{verdict.count_trials(results.runs)}."])),
+        subtitle=" ".join(filter(None, [best, f"{verdict.describe_trial_counts(results.runs)}."])),
         lead=lead,
         notes=notes,
         opened=opened,
@@ -112,16 +112,16 @@ def main(
     ],
     storage: cli.StorageOption = cli.DEFAULT_STORAGE,
     output: Path | None = typer.Option(None, help="Where to write; none: STORAGE/reports/NAME-HASH."),
-    source: Source = typer.Option(Source.RUNS, help="Whose numbers; paper needs no storage."),
+    source: NumbersSource = typer.Option(NumbersSource.RUNS, help="Whose numbers; paper needs no storage."),
 ) -> int:
     """Write the tables, figures and index.html of a sweep or of several; print verdict, tables and where they are.
 
     Example: python -m analysis.report tofu_llama tofu_phi
     """
     with Console(stderr=True, force_terminal=sys.stderr.isatty()).status("opening the storage") as status:
-        folder = build(names, storage, output, source, status.update)
+        folder = build_report(names, storage, output, source, status.update)
     printed = ("verdict", "main") if len(names) == 1 else ("several",)
-    printed = ("paper",) if source == Source.PAPER else printed
+    printed = ("paper",) if source == NumbersSource.PAPER else printed
     for path in (folder / "tables" / f"{stem}.md" for stem in printed):
         if path.exists():
             cli.print_line(path.read_text(encoding="utf-8"))

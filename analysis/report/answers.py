@@ -12,8 +12,8 @@ from analysis.load.trial_tables import read_trial_table
 from analysis.report.page import Section, TableItem
 from analysis.stats.chosen_settings import choose_study_setting
 from analysis.stats.sweep_results import Results
+from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import ROWS
 
 FORGET, KEEP = ("to forget", 3), ("to keep", 2)
 TASKS = {"forget": FORGET, "knowmem_f": FORGET, "retain": KEEP, "knowmem_r": KEEP}

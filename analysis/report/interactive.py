@@ -8,7 +8,7 @@ from typing import Any
 
 import vl_convert
 
-from analysis.load.goal_columns import goal_title
+from analysis.load.goal_columns import goal_axis_title
 from analysis.load.trials import evaluated
 from analysis.report.answers import read_first_answers
 from analysis.stats.sweep_results import Results
@@ -23,7 +23,7 @@ DARK = (
 
 def write_interactive(results: Results, folder: Path) -> bool:
     """Write figures/tradeoff.html, which needs no network; return whether there were two trials to show."""
-    goals, x, y = results.goals, results.goals.removal, results.goals.retention
+    goals, x, y = results.goals, results.goals.removal_goal, results.goals.retention
     shown = evaluated(results.runs) & results.runs[[x.metric, y.metric]].notna().all(axis=1)
     if sum(shown) < 2:
         return False
@@ -34,7 +34,7 @@ def write_interactive(results: Results, folder: Path) -> bool:
     axes: dict[str, Any] = {}
     for axis, goal in (("x", x), ("y", y)):
         scale = {"zero": False, "padding": 15, "reverse": goal.best == "lowest"}
-        axes[axis] = {"field": goal.metric, "type": "quantitative", "title": goal_title(goal), "scale": scale}
+        axes[axis] = {"field": goal.metric, "type": "quantitative", "title": goal_axis_title(goal), "scale": scale}
     settings = [name for name in trials if name not in {*goals.metrics, x.metric, "id", "split"}]
     trials["first forgotten row"] = trials["id"].map(answers)
     picture = {

@@ -14,19 +14,19 @@ from analysis.number_format import DASH, format_number
 from analysis.report.page import Section, TableItem, save_frame
 from analysis.report.sections import Report
 from analysis.stats.sweep_results import Results
-from trainables.benchmarks.verdict import judge
+from trainables.benchmarks.verdict import judge_trial
 from trainables.common import cli
-from trainables.storage.names import ROWS
+from trainables.storage.file_names import ROWS
 
 MOST_ROWS = 50
 """Rows that the page lists; tables/forget_rows.csv has all."""
-HEADS = {"row": "Row", "said_any": "said", "rougeL_recall": "ROUGE", "extraction_strength": "ES", "prob": "prob"}
+COLUMN_HEADS = {"row": "Row", "said_any": "said", "rougeL_recall": "ROUGE", "extraction_strength": "ES", "prob": "prob"}
 """What is listed of a forget row, and its head."""
-Model = dict[Any, Any]
+ModelRow = dict[Any, Any]
 """A trial or a reference model with its numbers, by column."""
 
 
-def write_own(report: Report, storage: str) -> tuple[list[str], list[TableItem], list[Section]]:
+def write_own_rows_parts(report: Report, storage: str) -> tuple[list[str], list[TableItem], list[Section]]:
     """Write tables/forget_rows.csv; return sentences on the trial to ship, its table, and the rows it still says.
 
     All are empty of other benchmarks, and before a trial was evaluated.
@@ -40,7 +40,7 @@ def write_own(report: Report, storage: str) -> tuple[list[str], list[TableItem],
     before, unseen = models.get("original", {}), models.get("baseline", {})
     target = store.read_evaluation(before["evaluation"]) if before else None
     trials = {str(one["id"]): one for one in runs.loc[runs["benchmark.split"] == split].to_dict("records")}
-    verdict = judge("own", results.rule, {key: store.result(key) or {} for key in trials}, target or {})
+    verdict = judge_trial("own", results.rule, {key: store.result(key) or {} for key in trials}, target or {})
     if verdict.key is None:
         return [verdict.describe("")], [], []
     trial = trials[verdict.key]
@@ -49,7 +49,7 @@ def write_own(report: Report, storage: str) -> tuple[list[str], list[TableItem],
     save_frame(report.folder, "forget_rows", rows)
     shown: Any = rows.loc[rows["said_any"] > 0].head(MOST_ROWS)
     caption = "Rows are numbered as in the forget file; tables/forget_rows.csv has every measured one."
-    table = shown.map(format_number).assign(row=shown["row"].astype(str)).rename(columns=HEADS)
+    table = shown.map(format_number).assign(row=shown["row"].astype(str)).rename(columns=COLUMN_HEADS)
     still = Section("Which rows are still said", (TableItem(table, caption),))
     item = TableItem(compare_models(results, [before, trial, unseen]), title=f"Before and after trial {trial['id']}")
     step = "" if pd.isna(trial["chosen_step"]) else f", step {trial['chosen_step']:g}"
@@ -58,7 +58,7 @@ def write_own(report: Report, storage: str) -> tuple[list[str], list[TableItem],
     return [verdict.describe(named), export], [item], [still] * bool(len(shown))
 
 
-def compare_models(results: Results, models: list[Model]) -> pd.DataFrame:
+def compare_models(results: Results, models: list[ModelRow]) -> pd.DataFrame:
     """Return each measure of the model before, of the trial, and of a model that never saw the rows if there is one."""
     measures = {column.metric: column.head for column in results.goals.columns}
     measures |= {f"{name}_kept": f"{name} rows kept" for name in ("retain", "other")}
@@ -75,7 +75,7 @@ def list_forget_rows(report: Report, trial: str) -> pd.DataFrame:
     """
     table = read_trial_table(report.results.store, report.results.store.trial(trial) / ROWS)
     rows = pd.DataFrame() if table is None else table.to_pandas()
-    rows = rows.reindex(columns=["task", *HEADS])
+    rows = rows.reindex(columns=["task", *COLUMN_HEADS])
     forget = rows.loc[rows["task"] == "forget"].drop(columns="task").astype(float)
     forget = forget.assign(row=forget["row"].astype(int) + 1)
     return forget.sort_values(["said_any", "rougeL_recall"], ascending=False, kind="stable").drop_duplicates("row")

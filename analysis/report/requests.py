@@ -7,21 +7,21 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import REFERENCES, describe_method
+from analysis.labels import MODEL_LABELS, describe_method
 from analysis.load.trials import evaluated
 from analysis.number_format import format_number
 from analysis.report.page import Section, TableItem, save_frame
 from analysis.report.sections import Report
-from analysis.stats.chosen_settings import rank_by_label
+from analysis.stats.chosen_settings import rank_by_label_order
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import get_benchmark
 
 EARLIER, THEN = "earlier", "then"
 """The mean over the rows of all earlier requests, now and as it was right after their own requests."""
-CHAIN = ["method", "rectifier"]
+METHOD_AND_RECTIFIER_COLUMNS = ["method", "rectifier"]
 
 
-def list_request_points(results: Results) -> pd.DataFrame:
+def tabulate_request_sequence(results: Results) -> pd.DataFrame:
     """Return one row for each method, rectifier and numbered split, means over seeds; the target model's come first.
 
     Of own rows also `request_01`, ... (removal on the rows of each request so far), EARLIER and THEN. Empty unless
@@ -33,7 +33,7 @@ def list_request_points(results: Results) -> pd.DataFrame:
     rows: Any = pd.concat([models, runs.rename(columns=names)], ignore_index=True)
     rows["number"] = rows["split"].str.extract(r"_([0-9]+)$", expand=False).astype(float)
     if runs.empty or rows["number"].isna().any() or rows["number"].nunique() < 2:
-        return pd.DataFrame(columns=CHAIN)
+        return pd.DataFrame(columns=METHOD_AND_RECTIFIER_COLUMNS)
     removal, kind = goals.removals[0], get_benchmark(goals.benchmark)
     measure, requests = removal.metric.removeprefix("forget_"), sorted(set(rows["split"]))
     for split in requests if kind.SEQUENCE + "01" in requests else ():
@@ -42,10 +42,10 @@ def list_request_points(results: Results) -> pd.DataFrame:
             rows.loc[own, f"{split}_{name}"] = rows.loc[own, f"forget_{name}"]
         rows[split] = rows[f"{split}_{measure}"]
     counts = {split: rows[f"{split}_rows"].max() for split in requests if split in rows}
-    metrics = [*(goal.metric for goal in goals.compared), *counts]
-    means: Any = rows.groupby(["number", "split", *CHAIN], as_index=False)[metrics].mean()
+    metrics = [*(goal.metric for goal in goals.all_goals), *counts]
+    means: Any = rows.groupby(["number", "split", *METHOD_AND_RECTIFIER_COLUMNS], as_index=False)[metrics].mean()
     line: Any
-    for _, line in means.groupby(CHAIN):
+    for _, line in means.groupby(METHOD_AND_RECTIFIER_COLUMNS):
         then = {row["split"]: row[removal.metric] for row in line.to_dict("records")}
         for place, row in line.iterrows():
             before = [split for split in counts if split < row["split"] and split in then]
@@ -53,17 +53,17 @@ def list_request_points(results: Results) -> pd.DataFrame:
             for name, value in ((EARLIER, row), (THEN, then)):
                 total = sum(counts[split] * value[split] for split in before)
                 means.loc[place, name] = total / weights if before else math.nan
-    return means.sort_values([*CHAIN, "number"], key=rank_by_label, ignore_index=True)
+    return means.sort_values([*METHOD_AND_RECTIFIER_COLUMNS, "number"], key=rank_by_label_order, ignore_index=True)
 
 
-def write_requests(report: Report) -> list[Section]:
+def write_request_section(report: Report) -> list[Section]:
     """Write tables/requests.csv and return its section; none where the sweep has no numbered splits."""
-    points, goals = list_request_points(report.results), report.results.goals
+    points, goals = tabulate_request_sequence(report.results), report.results.goals
     if points.empty:
         return []
     save_frame(report.folder, "requests", points)
     sides = zip(points["method"], points["rectifier"], strict=True)
-    labels = [REFERENCES.get(method) or describe_method(method, rectifier) for method, rectifier in sides]
+    labels = [MODEL_LABELS.get(method) or describe_method(method, rectifier) for method, rectifier in sides]
     table = pd.DataFrame({"Method": labels, "Split": points["split"]})
     shown = {goal.metric: goal.short for goal in (goals.retention, *goals.removals)}
     if len(points.dropna(subset=[EARLIER])):

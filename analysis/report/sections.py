@@ -14,13 +14,13 @@ import pandas as pd
 from analysis import paper
 from analysis.figures import catalog, rectifiers, tradeoff, training
 from analysis.figures.catalog import Picture, draw_each_split, make_picture
-from analysis.labels import OTHER_REFERENCES, REFERENCES
-from analysis.load.goal_columns import goal_title
-from analysis.load.trials import CHOICE, settings
-from analysis.number_format import DECIMALS
+from analysis.labels import MODEL_LABELS, MODEL_NOTES
+from analysis.load.goal_columns import goal_axis_title
+from analysis.load.trials import CHOICE_COLUMNS, settings
+from analysis.number_format import DEFAULT_DECIMALS
 from analysis.report.page import Section, TableItem, save_frame, save_pictures
 from analysis.stats import attacks, rectifier_comparison, tidy
-from analysis.stats.importance import LEAST_SETTINGS, measure_importance
+from analysis.stats.importance import MIN_SETTINGS_FOR_IMPORTANCE, measure_importance
 from analysis.stats.retraining_noise import measure_noise
 from analysis.stats.sweep_results import Results
 from analysis.tables import detail_tables, paper_tables
@@ -33,11 +33,11 @@ MOST_FAILURES = 50
 """Trials without a result that the page lists; failures.csv has all."""
 IMPORTANCE_CAPTION = (
     "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them "
-    f"(PED-ANOVA, arXiv 2304.10255). Studies with fewer than {LEAST_SETTINGS} settings are left out."
+    f"(PED-ANOVA, arXiv 2304.10255). Studies with fewer than {MIN_SETTINGS_FOR_IMPORTANCE} settings are left out."
 )
 
 
-class Source(StrEnum):
+class NumbersSource(StrEnum):
     """Whose numbers a report shows."""
 
     RUNS = "runs"
@@ -65,8 +65,8 @@ def write_sections(report: Report, sweep: SweepFile, both: bool) -> list[Section
 
 def write_tradeoff(report: Report) -> Picture:
     """Write the trade-off with all trials and return it."""
-    results, points = report.results, tradeoff.trial_points(report.results)
-    words = {"x": goal_title(results.goals.removal), "y": goal_title(results.goals.retention)}
+    results, points = report.results, tradeoff.tradeoff_points(report.results)
+    words = {"x": goal_axis_title(results.goals.removal_goal), "y": goal_axis_title(results.goals.retention)}
     figure = tradeoff.draw(points, results.rule)
     (picture,) = save_pictures(report.folder, [make_picture("tradeoff", figure, points, **words)])
     return picture
@@ -74,10 +74,10 @@ def write_tradeoff(report: Report) -> Picture:
 
 def write_main(report: Report) -> TableItem:
     """Write the main table, which stands beside the picture."""
-    sheet = fill_table(main_layout(report.results), report.results.frame)
+    sheet = fill_table(main_layout(report.results), report.results.tidy_frame)
     sheet.save(report.folder / "tables")
     roles = set(report.results.models["role"])
-    others = "".join(f"; {REFERENCES[role]}: {text}" for role, text in OTHER_REFERENCES.items() if role in roles)
+    others = "".join(f"; {MODEL_LABELS[role]}: {text}" for role, text in MODEL_NOTES.items() if role in roles)
     return TableItem(
         sheet.table,
         f"{report.results.goals.explanation} Original: the target model, before unlearning{others}. —: no result.",
@@ -87,10 +87,10 @@ def write_main(report: Report) -> TableItem:
 def write_rectifiers(report: Report) -> tuple[Picture, ...]:
     """Write every rectifier against none, where there are several; return a picture for each split."""
     comparison = report.comparison
-    if not comparison.several or comparison.differences.empty:
+    if not comparison.has_several or comparison.differences.empty:
         return ()
     keys = ["split", "method", "rectifier"]
-    save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.costs, on=keys))
+    save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.step_seconds, on=keys))
     draw = partial(rectifiers.draw_differences, goals=comparison.goals)
     points = rectifiers.difference_points(comparison)
     return save_pictures(report.folder, draw_each_split("forest", points, draw, "rectifiers"))
@@ -101,9 +101,9 @@ def _write_statistics(report: Report) -> list[Section]:
     results, sections = report.results, []
     attacked, shares = attacks.mean_recovered_shares(results), measure_importance(results.runs)
     noise = measure_noise(results)
-    matters = partial(detail_tables.list_importance, shares, results.goals)
+    matters = partial(detail_tables.tabulate_importance, shares, results.goals)
     for stem, frame, title, list_rows, caption in (
-        ("attacks", attacked, "Does it last", partial(detail_tables.list_attacks, attacked), ATTACKS_CAPTION),
+        ("attacks", attacked, "Does it last", partial(detail_tables.tabulate_attacks, attacked), ATTACKS_CAPTION),
         (
             "noise",
             noise,
@@ -112,7 +112,7 @@ def _write_statistics(report: Report) -> list[Section]:
             NOISE_CAPTION,
         ),
         ("importance", shares, "Which setting matters", matters, IMPORTANCE_CAPTION),
-        ("seeds", results.seeds, "Every seed", partial(detail_tables.list_seeds, results), SEEDS_CAPTION),
+        ("seeds", results.chosen_values, "Every seed", partial(detail_tables.tabulate_seeds, results), SEEDS_CAPTION),
     ):
         if len(frame):
             save_frame(report.folder, stem, frame)
@@ -120,7 +120,7 @@ def _write_statistics(report: Report) -> list[Section]:
     return sections
 
 
-def save_paper_parts(
+def save_paper_tables_and_figures(
     sweeps: dict[str, Results], folder: Path, both: bool, stem: str = ""
 ) -> tuple[list[FilledTable], tuple[Picture, ...]]:
     """Write into tables/ and figures/ what sweeps of one benchmark, by their labels, have of the paper's."""
@@ -129,10 +129,10 @@ def save_paper_parts(
         sheet.save(folder / "tables")
     frames = {
         kind: tidy.join_sweeps(
-            {label: one.frame for label, one in sweeps.items()},
+            {label: one.tidy_frame for label, one in sweeps.items()},
             {name for table in tables for name in LAYOUTS[table].sweeps.values()},
         )
-        for kind, tables in catalog.PAPER.items()
+        for kind, tables in catalog.PAPER_TABLES_BY_FIGURE.items()
     }
     drawn = catalog.draw_sweep_pictures(frames, several=len(sweeps) > 1)
     return sheets, save_pictures(folder, (picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn))
@@ -140,7 +140,7 @@ def save_paper_parts(
 
 def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     """Return the paper's tables and figures, filled from runs; `both`: with the paper's numbers."""
-    sheets, drawn = save_paper_parts({sweep.label: report.results}, report.folder, both)
+    sheets, drawn = save_paper_tables_and_figures({sweep.label: report.results}, report.folder, both)
     found = []
     text = f"Numbered and named as in {paper.CITATION}."
     if both:
@@ -166,13 +166,13 @@ def _write_training(report: Report) -> list[Section]:
 def _write_lists(report: Report) -> list[Section]:
     """The chosen settings, trials without a result, reference models, and what the trials were run with."""
     results, runs, rule, folder = report.results, report.results.runs, report.results.rule, report.folder
-    chosen, failures = detail_tables.list_chosen_settings(results), detail_tables.list_failures(results)
+    chosen, failures = detail_tables.list_chosen_settings(results), detail_tables.tabulate_failures(results)
     save_frame(folder, "chosen", chosen)
     save_frame(folder, "failures", failures)
-    hidden = ["configuration", "calibrated", *([] if rule.halves else [*CHOICE, "halves"])]
+    hidden = ["configuration", "calibrated", *([] if rule.halves else [*CHOICE_COLUMNS, "halves"])]
     hidden += ["chosen_step"] * bool(runs["chosen_step"].isna().all())
     save_frame(folder, "trials", runs.drop(columns=hidden))
-    every = detail_tables.list_trials(results).round(dict.fromkeys(results.goals.metrics, DECIMALS))
+    every = detail_tables.list_trials(results).round(dict.fromkeys(results.goals.metrics, DEFAULT_DECIMALS))
     sections = [Section("Chosen settings", (TableItem(chosen, "Chosen by the rule under the main table."),))]
     sections.append(Section("All trials", (TableItem(every.map(detail_tables.spell_value)),)))
     if len(failures):
@@ -181,7 +181,7 @@ def _write_lists(report: Report) -> list[Section]:
         item = TableItem(failures.head(MOST_FAILURES), caption)
         sections.append(Section(f"Trials without a usable result: {count}", (item,)))
     if len(results.models):
-        models = detail_tables.list_models(results.models, results.goals)
+        models = detail_tables.tabulate_reference_models(results.models, results.goals)
         sections.append(Section("Reference models", (TableItem(models),)))
     ran_on = [str(name) for name in runs if str(name).startswith(("versions.", "topology."))]
     given = settings(runs).join(runs.set_index("configuration")["seed"])

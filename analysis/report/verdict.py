@@ -14,16 +14,16 @@ from analysis.load.trials import describe_mixture, evaluated
 from analysis.number_format import DASH, format_as, format_change, format_number
 from analysis.stats.chosen_settings import choose_study_setting
 from analysis.stats.rectifier_comparison import Comparison
-from analysis.stats.significance import LEAST, LEAST_CLEAR, LEVEL, RESAMPLES, count_seeds_needed
+from analysis.stats.significance import ALPHA, LEAST_CLEAR, MIN_SEEDS, RESAMPLES, count_seeds_needed
 from analysis.stats.sweep_results import Results
-from analysis.tables.detail_tables import HALVES
+from analysis.tables.detail_tables import MISSING_HALVES_TEXT
 from trainables.benchmarks import selection
 from trainables.common.wording import format_count
 
-STATUSES = {"out_of_memory": "out of memory", "missing": "without a result yet"}
-MOST_ROWS = 24
+STATUS_WORDS = {"out_of_memory": "out of memory", "missing": "without a result yet"}
+MAX_TABLE_ROWS = 24
 """Differences up to which the table has all of them; of more it has the clear ones, and tables/differences.csv all."""
-CLEAR = (
+CLEAR_NOTE = (
     "Clear: over the seeds that both sides have, the 95% interval is without 0 (below five seeds: all moved alike), "
     "and the difference exceeds the measure's resolution, a step of the KS test and what the rows leave open. Of many "
     "differences the table has the clear ones; tables/differences.csv has all."
@@ -36,27 +36,27 @@ RANKED = (
 """What the table of differences says below it, of one rectifier and of several."""
 
 
-def count_trials(runs: pd.DataFrame) -> str:
+def describe_trial_counts(runs: pd.DataFrame) -> str:
     """Return `18 of 24 trials finished, 2 failed, 1 diverged`."""
     numbers = runs["status"].value_counts()
-    rest = [(-int(count), STATUSES.get(str(status), status)) for status, count in numbers.items()]
+    rest = [(-int(count), STATUS_WORDS.get(str(status), status)) for status, count in numbers.items()]
     texts = [f"{-count} {status}" for count, status in sorted(rest) if status != "finished"]
     return ", ".join([f"{numbers.get('finished', 0)} of {len(runs)} trials finished", *texts])
 
 
-def list_differences(comparison: Comparison) -> pd.DataFrame:
+def list_goal_differences(comparison: Comparison) -> pd.DataFrame:
     """Return what rectifiers change of each method at its own best settings, of the goals that decide."""
     rows = comparison.differences
-    return rows.loc[rows["metric"].isin([goal.metric for goal in comparison.ranked])]
+    return rows.loc[rows["metric"].isin([goal.metric for goal in comparison.deciding_goals])]
 
 
 def tabulate_differences(comparison: Comparison) -> pd.DataFrame:
-    """Return `list_differences` as texts, one row for each method and goal, and whether each is clear."""
-    goals = {goal.metric: goal for goal in comparison.ranked}
-    found, rows = list_differences(comparison), []
+    """Return `list_goal_differences` as texts, one row for each method and goal, and whether each is clear."""
+    goals = {goal.metric: goal for goal in comparison.deciding_goals}
+    found, rows = list_goal_differences(comparison), []
     several = len(set(found["split"])) > 1
-    shown = found if len(found) <= MOST_ROWS else found.loc[found["sign"].isin([-1.0, 1.0])]
-    costs = {(row["split"], row["method"], row["rectifier"]): row for row in comparison.costs.to_dict("records")}
+    shown = found if len(found) <= MAX_TABLE_ROWS else found.loc[found["sign"].isin([-1.0, 1.0])]
+    costs = {(row["split"], row["method"], row["rectifier"]): row for row in comparison.step_seconds.to_dict("records")}
     for row in shown.to_dict("records"):
         goal = goals[row["metric"]]
         line = {"Split": split_label(row["split"])} if several else {}
@@ -66,7 +66,7 @@ def tabulate_differences(comparison: Comparison) -> pd.DataFrame:
         ends = [format_change(row[end], goal.digits) for end in ("low", "high")]
         line["95% interval"] = DASH if pd.isna(row["low"]) else " to ".join(ends)
         line["Seeds"] = f"{row['n']}"
-        if comparison.several:
+        if comparison.has_several:
             cost = costs[row["split"], row["method"], row["rectifier"]]
             line["Adjusted p"] = format_as(row["adjusted"], ".2g")
             line["Seconds of a step"] = f"{format_as(cost['seconds'], '.3g')} (x {format_as(cost['slower'], '.2f')})"
@@ -82,15 +82,15 @@ def write_verdict(comparison: Comparison) -> str:
         return collapsed
     if results.chosen.empty:
         return "No verdict: no trial has finished with a result, so nothing can be said yet."
-    found = list_differences(comparison).dropna(subset=["difference"])
+    found = list_goal_differences(comparison).dropna(subset=["difference"])
     if found.empty:
         return "No verdict on rectifiers: no method has finished both with and without one."
     known = found.loc[found["sign"].notna()]
     counted, how = (found, "") if known.empty else (known, "clearly ")
     texts = []
-    for goal in comparison.ranked:
+    for goal in comparison.deciding_goals:
         rows = counted.loc[counted["metric"] == goal.metric]
-        signs = goal.gain(1) * rows["difference"] if known.empty else rows["sign"]
+        signs = goal.upward_value(1) * rows["difference"] if known.empty else rows["sign"]
         if len(rows):
             better, worse = (int(sum(way * signs > 0)) for way in (1, -1))
             of = f"{len(rows)}{'' if texts else ' comparisons'}"
@@ -99,16 +99,16 @@ def write_verdict(comparison: Comparison) -> str:
     whose = rectifier_name(str(*names)) if len(names) == 1 else "a rectifier"
     seeds = format_count(most, "seed") if least == most else f"{least} to {most} seeds"
     if known.empty:
-        takes = count_seeds_needed(len(names)) if comparison.several else LEAST_CLEAR
+        takes = count_seeds_needed(len(names)) if comparison.has_several else LEAST_CLEAR
         few = f"{seeds} {'is' if most == 1 else 'are'} too few for a verdict on {whose}, which takes {takes}"
         return f"{few}: {', '.join(texts)}."
-    few = f", too few for a test, which takes {LEAST}" if most < LEAST else ""
+    few = f", too few for a test, which takes {MIN_SEEDS}" if most < MIN_SEEDS else ""
     return f"With {whose}, {', '.join(texts)} ({seeds} each{few})."
 
 
 def recommend_settings(results: Results) -> str:
     """Return which method to take of each split, what it costs, and how many seeds say so; nothing before a result."""
-    x, y = results.goals.removal, results.goals.retention
+    x, y = results.goals.removal_goal, results.goals.retention
     parts = []
     for split, rows in results.chosen.groupby("benchmark.split"):
         for best in choose_study_setting(rows, results.rule).to_dict("records"):
@@ -138,7 +138,7 @@ def _explain_collapse(results: Results) -> str:
     )
 
 
-def list_notes(results: Results) -> list[str]:
+def list_verdict_caveats(results: Results) -> list[str]:
     """Return what a reader must know before believing the verdict, a sentence each."""
     runs, chosen, rule = results.runs, results.chosen, results.rule
     notes = [*describe_mixture(runs), *(_judge_chosen(results) if len(chosen) else ())]
@@ -148,16 +148,16 @@ def list_notes(results: Results) -> list[str]:
         most = f"at most {limit:g} rows of each task (benchmark.limit)"
         notes.append(f"Evaluated on {most}: this tests the set-up, and its numbers compare with no others.")
     if rule.halves and (without := sum(evaluated(runs) & ~runs["halves"])):
-        notes.append(f"Evaluated trials without {HALVES}, are left out: {without}.")
+        notes.append(f"Evaluated trials without {MISSING_HALVES_TEXT}, are left out: {without}.")
     for model in results.models.to_dict("records"):
         evaluation = f"{model['split']}: the {model['role']} model's evaluation {model['evaluation']}"
         if model["status"] != "finished":
             notes.append(f"{evaluation} is {model['status']}.")
         elif rule.halves and not model["halves"]:
-            notes.append(f"{evaluation} has no {HALVES}.")
+            notes.append(f"{evaluation} has no {MISSING_HALVES_TEXT}.")
     for split, rows in chosen.loc[chosen["bar"].isna()].groupby("benchmark.split"):
         original = rows["choice.original"].iloc[0]
-        if why := selection.explain_fallback(None if pd.isna(original) else original, rule):
+        if why := selection.explain_missing_utility_bar(None if pd.isna(original) else original, rule):
             notes.append(f"{split}: {why}.")
     return notes
 
@@ -169,10 +169,10 @@ def _judge_chosen(results: Results) -> Iterator[str]:
     if results.rule.rule == "utility_floor" and not bounded["kept"].all():
         kept = f"{sum(bounded['kept'])} of {len(bounded)} chosen settings keep {results.rule.share:.0%}"
         yield f"{kept} of the original model's {goals.retention.short}: below that, forgetting is damage."
-    if goals.benchmark == "tofu" and max(chosen["forget_quality"], default=0) < (enough := math.log(LEVEL)):
+    if goals.benchmark == "tofu" and max(chosen["forget_quality"], default=0) < (enough := math.log(ALPHA)):
         best: Any = chosen.loc[chosen["forget_quality"].idxmax()]
         whose = (
             f"{format_number(best['forget_quality'], 2)} ({describe_method(best['method'], best['rectifier.name'])})"
         )
-        least = f"a model that never saw the rows cannot be told from one with {enough:.2f} or more (p = {LEVEL:g})"
+        least = f"a model that never saw the rows cannot be told from one with {enough:.2f} or more (p = {ALPHA:g})"
         yield f"No chosen setting forgets enough: the best FQ is {whose}, and {least}."

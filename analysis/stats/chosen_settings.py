@@ -9,32 +9,32 @@ import pandas as pd
 
 from analysis.labels import order_methods, order_rectifiers
 from analysis.load.goal_columns import Goals, goals_of_runs
-from analysis.load.trials import CHOICE, STRENGTHS, evaluated, settings
+from analysis.load.trials import CHOICE_COLUMNS, STRENGTH_COLUMNS, evaluated, settings
 from trainables.benchmarks.selection import Candidate, average_seeds, describe_rule, pick_candidate
 from trainables.config.settings import Selection
 
-DEFAULT = Selection()
+DEFAULT_SELECTION = Selection()
 STUDY_COLUMNS = ["benchmark.split", "method", "rectifier.name"]
 SHORT = {"benchmark.split": "split", "rectifier.name": "rectifier", "rectifier.gamma": "gamma", "rectifier.tau": "tau"}
 """What tidy frames and figures call the columns of `load.trials.load`."""
 
 
-def state_rule(goals: Goals, rule: Selection) -> str:
+def describe_report_rule(goals: Goals, rule: Selection) -> str:
     """Return the rule as a report states it: which trials are shown, and which rows they were chosen on."""
-    removal = f"removal ({goals.removal.short}{', less is more' if goals.removal.best == 'lowest' else ''})"
+    removal = f"removal ({goals.removal_goal.short}{', less is more' if goals.removal_goal.best == 'lowest' else ''})"
     stated = describe_rule(rule, removal, goals.retention.short)
     seeds = "Trials that differ only in the seed are averaged before the choice."
     return f"Shown of each split, method and rectifier: {stated}. {seeds}"
 
 
-def is_reported(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.Series:
+def is_reported(runs: pd.DataFrame, rule: Selection = DEFAULT_SELECTION) -> pd.Series:
     """Return which trials are reported: all, but for those of `Selection.seeds` where their setting ran with others."""
     fresh = ~runs["seed"].isin(rule.seeds)
     again = set(runs.loc[fresh & evaluated(runs), "configuration"].dropna())
     return pd.Series(fresh | ~runs["configuration"].isin(list(again)))
 
 
-def seed_means(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
+def seed_means(runs: pd.DataFrame, rule: Selection = DEFAULT_SELECTION) -> pd.DataFrame:
     """Return one row for each configuration: mean, sd (n - 1) and n over the seeds of its trials that have a utility.
 
     What is shown is averaged over the trials of `is_reported`, what the rule goes by over the rule's own seeds, where
@@ -46,11 +46,13 @@ def seed_means(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     asked = able & runs["seed"].isin(rule.seeds)
     counting = runs.loc[asked if asked.any() else able]
     averages = average_seeds({str(key): _candidates(trials) for key, trials in counting.groupby("configuration")})
-    choice = pd.DataFrame([(one.key, one.removal, one.utility) for one in averages], columns=["configuration", *CHOICE])
+    choice = pd.DataFrame(
+        [(one.key, one.removal, one.utility) for one in averages], columns=["configuration", *CHOICE_COLUMNS]
+    )
     choice = choice.set_index("configuration").astype(float)
     reported = is_reported(runs, rule)
     runs, able = runs.loc[reported], able & reported
-    shown = list(dict.fromkeys([*goals.metrics, goals.removal.metric]))
+    shown = list(dict.fromkeys([*goals.metrics, goals.removal_goal.metric]))
     stats = {"": "mean", "_sd": "std", "_n": "count"}
     averaged = {f"{metric}{end}": (metric, stat) for metric in shown for end, stat in stats.items()}
     groups = runs.loc[able].sort_values("seed", kind="stable").groupby([*STUDY_COLUMNS, "configuration"])
@@ -109,10 +111,10 @@ def choose_study_setting(study: pd.DataFrame, rule: Selection) -> pd.DataFrame:
 
 def sort_studies(frame: pd.DataFrame) -> pd.DataFrame:
     """Sort by split, then by the order of methods and of rectifiers in `labels`."""
-    return frame.sort_values(STUDY_COLUMNS, key=rank_by_label, kind="stable", ignore_index=True)
+    return frame.sort_values(STUDY_COLUMNS, key=rank_by_label_order, kind="stable", ignore_index=True)
 
 
-def rank_by_label(column: pd.Series) -> pd.Series:
+def rank_by_label_order(column: pd.Series) -> pd.Series:
     """Return each value's place: methods and rectifiers in the order of `labels`, others by themselves."""
     orders = {"method": order_methods, "rectifier": order_rectifiers, "rectifier.name": order_rectifiers}
     names = orders.get(str(column.name), sorted)(column.dropna().unique())
@@ -124,7 +126,7 @@ def list_varied(runs: pd.DataFrame) -> list[str]:
     table = settings(runs).map(str)
     if table.empty:
         return []
-    known = {*STUDY_COLUMNS, "rectifier.gamma", "rectifier.tau", *STRENGTHS}
+    known = {*STUDY_COLUMNS, "rectifier.gamma", "rectifier.tau", *STRENGTH_COLUMNS}
     studies = table.groupby([column for column in STUDY_COLUMNS if column in table])
     return [column for column in table if column not in known and max(studies[column].nunique()) > 1]
 

@@ -11,35 +11,36 @@ from analysis.load.goal_columns import goals_of_runs
 from analysis.load.trials import evaluated, settings
 from analysis.number_format import format_setting
 from analysis.stats.chosen_settings import STUDY_COLUMNS, seed_means, sort_studies
-from trainables.config.types import LOG_RATIO
+from trainables.config.types import LOG_SCALE_MIN_RATIO
 
-LEAST_SETTINGS = 10
+MIN_SETTINGS_FOR_IMPORTANCE = 10
 """The fewest evaluated settings of a study from which importance is computed."""
-BEST_SHARE = 0.25
+BEST_SETTINGS_SHARE = 0.25
 """The share of a study's settings whose values are compared with those of all (PED-ANOVA's target quantile)."""
-COLUMNS = [*STUDY_COLUMNS, "metric", "setting", "importance", "settings"]
+IMPORTANCE_COLUMNS = [*STUDY_COLUMNS, "metric", "setting", "importance", "settings"]
 
 
 def measure_importance(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each study, goal and setting that the study varied: `importance`, shares that sum to 1.
 
     It is the share in what tells the best quarter of a study's settings, in that goal, from all of them (PED-ANOVA,
-    Watanabe et al., IJCAI 2023, arXiv 2304.10255). Studies with fewer than LEAST_SETTINGS settings are left out.
+    Watanabe et al., IJCAI 2023, arXiv 2304.10255). Studies with fewer than MIN_SETTINGS_FOR_IMPORTANCE settings are
+    left out.
     """
     if not evaluated(runs).to_numpy().any():
-        return pd.DataFrame(columns=COLUMNS)
+        return pd.DataFrame(columns=IMPORTANCE_COLUMNS)
     means, table, rows = sort_studies(seed_means(runs)), settings(runs), []
     study: Any
     for study, found in means.groupby(STUDY_COLUMNS, sort=False):
         values = table.loc[found["configuration"]].set_axis(found.index)
         varied = values.loc[:, values.map(str).nunique() > 1]
-        for goal in goals_of_runs(runs).compared:
-            gains: Any = goal.gain(1) * found[goal.metric].dropna()
-            if len(gains) < LEAST_SETTINGS or gains.nunique() < 2:
+        for goal in goals_of_runs(runs).all_goals:
+            gains: Any = goal.upward_value(1) * found[goal.metric].dropna()
+            if len(gains) < MIN_SETTINGS_FOR_IMPORTANCE or gains.nunique() < 2:
                 continue
             for name, share in _compare_best(varied.loc[gains.index], gains).items():
                 rows.append([*study, goal.metric, name, share, len(gains)])
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows, columns=IMPORTANCE_COLUMNS)
 
 
 def _compare_best(points: pd.DataFrame, gains: pd.Series) -> dict[str, float]:
@@ -55,7 +56,7 @@ def _compare_best(points: pd.DataFrame, gains: pd.Series) -> dict[str, float]:
         numbers: Any = pd.to_numeric(values, errors="coerce")
         if numbers.notna().all() and values.map(type).ne(bool).all():
             columns[name] = values = values.astype(float)
-            wide = values.min() > 0 and values.max() >= LOG_RATIO * values.min()
+            wide = values.min() > 0 and values.max() >= LOG_SCALE_MIN_RATIO * values.min()
             distributions[name] = FloatDistribution(values.min(), values.max(), log=bool(wide))
         else:
             columns[name] = values.map(lambda value: value if isinstance(value, str) else format_setting(value))
@@ -66,5 +67,5 @@ def _compare_best(points: pd.DataFrame, gains: pd.Series) -> dict[str, float]:
         study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=float(gain)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=BEST_SHARE)
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=BEST_SETTINGS_SHARE)
         return optuna.importance.get_param_importances(study, evaluator=evaluator)

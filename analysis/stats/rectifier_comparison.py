@@ -15,11 +15,11 @@ from analysis.load.trials import evaluated, list_mixtures
 from analysis.stats import row_bootstrap
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, is_reported
 from analysis.stats.significance import (
+    ALPHA,
     KS,
-    LEVEL,
     adjust_holm,
     compare_seeds,
-    find_direction,
+    find_clear_sign,
     find_sign,
     paired_t_test,
     summarise_differences,
@@ -28,16 +28,16 @@ from analysis.stats.sweep_results import Results
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import RECTIFIERS
 
-STUDY = ["split", "method"]
-FAMILY = [*STUDY, "metric"]
+SPLIT_METHOD_COLUMNS = ["split", "method"]
+FAMILY = [*SPLIT_METHOD_COLUMNS, "metric"]
 """What p values are adjusted over (Holm): all rectifiers against none on one split, objective and goal."""
-EXTRACTION = Goal("forget_extraction_strength", "removal", "lowest", "ES", "extraction strength on the forget rows")
-MIXED = "forget_quality_at_"
+ES_GOAL = Goal("forget_extraction_strength", "removal", "lowest", "ES", "extraction strength on the forget rows")
+MIX_PREFIX = "forget_quality_at_"
 """The beginning of the metrics of mixtures."""
-RETAINED = {"ga": "gd", "npo": "npo_gd", "simnpo": "simnpo_gd"}
-RETAIN_TERM = "retain term"
+METHODS_WITH_RETAIN_TERM = {"ga": "gd", "npo": "npo_gd", "simnpo": "simnpo_gd"}
+RETAIN_TERM_NAME = "retain term"
 """Beside rectifiers that add the retain gradient, an objective's form with a retain term is a fairer rival."""
-COLUMNS = [*FAMILY, "rectifier", "n", "none", "value", "difference", "low", "high", "sign"]
+DIFFERENCE_COLUMNS = [*FAMILY, "rectifier", "n", "none", "value", "difference", "low", "high", "sign"]
 """Of `Comparison.differences` where there is nothing to compare."""
 
 
@@ -50,17 +50,17 @@ class Comparison:
     goals: tuple[Goal, ...]
 
     @cached_property
-    def several(self) -> bool:
+    def has_several(self) -> bool:
         """Return whether there are several rectifiers beside none: only then p values are adjusted for that."""
         return len(set(self.values["rectifier"]) - {"none"}) > 1
 
     @property
-    def ranked(self) -> tuple[Goal, ...]:
+    def deciding_goals(self) -> tuple[Goal, ...]:
         """Return the goals that decide: the benchmark's, or of several rectifiers FQ at equal utility and ES."""
-        if not self.several:
-            return self.results.goals.compared
-        mixed = tuple(goal for goal in self.goals if goal.metric.startswith(MIXED))
-        return (*mixed, *(goal for goal in self.goals if goal == EXTRACTION)) if mixed else self.goals
+        if not self.has_several:
+            return self.results.goals.all_goals
+        mixed = tuple(goal for goal in self.goals if goal.metric.startswith(MIX_PREFIX))
+        return (*mixed, *(goal for goal in self.goals if goal == ES_GOAL)) if mixed else self.goals
 
     @cached_property
     def differences(self) -> pd.DataFrame:
@@ -72,47 +72,47 @@ class Comparison:
         """
         rows = []
         key: Any
-        for key, group in self.values.groupby(STUDY, sort=False):
-            study = dict(zip(STUDY, map(str, key), strict=True))
+        for key, group in self.values.groupby(SPLIT_METHOD_COLUMNS, sort=False):
+            study = dict(zip(SPLIT_METHOD_COLUMNS, map(str, key), strict=True))
             sides: dict[str, Any] = {str(name): side.set_index("seed") for name, side in group.groupby("rectifier")}
             plain = sides.pop("none", pd.DataFrame(columns=group.columns))
             for name in order_rectifiers(sides):
-                for goal in self.goals if self.several else self.ranked:
+                for goal in self.goals if self.has_several else self.deciding_goals:
                     if sides[name][goal.metric].notna().any() and plain[goal.metric].notna().any():
                         rows.append({**study, "rectifier": name, **self._compare(plain, sides[name], goal)})
-        frame = pd.DataFrame(rows, columns=None if rows else COLUMNS)
+        frame = pd.DataFrame(rows, columns=None if rows else DIFFERENCE_COLUMNS)
         if rows:
-            family: Any = FAMILY if self.several else (lambda place: 0)  # of one rectifier all tests are one family
+            family: Any = FAMILY if self.has_several else (lambda place: 0)  # of one rectifier all tests are one family
             frame["adjusted"] = frame.groupby(family)["p"].transform(adjust_holm)
             goals = {goal.metric: goal for goal in self.goals}
             frame["sign"] = [self._find_sign(row, goals[row["metric"]]) for row in frame.to_dict("records")]
         return frame
 
     def _find_sign(self, row: dict[Any, Any], goal: Goal) -> float:
-        if not self.several:
-            return find_direction(row, goal)
-        return math.nan if math.isnan(row["p"]) else find_sign(row, goal, clear=row["adjusted"] <= LEVEL)
+        if not self.has_several:
+            return find_clear_sign(row, goal)
+        return math.nan if math.isnan(row["p"]) else find_sign(row, goal, clear=row["adjusted"] <= ALPHA)
 
     def _compare(self, plain: pd.DataFrame, other: pd.DataFrame, goal: Goal) -> dict[str, Any]:
         row = compare_seeds(plain, other, goal, self.results.goals.retention, self._resampled)
-        row |= summarise_differences(row["gains"]) if self.several else paired_t_test(row["gains"])
+        row |= summarise_differences(row["gains"]) if self.has_several else paired_t_test(row["gains"])
         seeds = plain[goal.metric].dropna().index.intersection(other[goal.metric].dropna().index)
         below = plain.loc[seeds, "below"] | other.loc[seeds, "below"]
-        return row | {"below": 0 if goal.metric.startswith(MIXED) else int(below.sum())}
+        return row | {"below": 0 if goal.metric.startswith(MIX_PREFIX) else int(below.sum())}
 
     @cached_property
     def _resampled(self) -> dict[str, row_bootstrap.Array]:
-        """Return `Results.resampled` of all trials that are compared."""
-        results, known = self.results, self.results.resampled
+        """Return `Results.resampled_utilities` of all trials that are compared."""
+        results, known = self.results, self.results.resampled_utilities
         compared = [key for key in self.values["id"] if key not in known]
         trials = results.runs.loc[results.runs["id"].isin(compared)].dropna(subset=[results.goals.retention.metric])
-        return known | row_bootstrap.resample_trials(trials, results.store, results.rule.halves)
+        return known | row_bootstrap.resample_trial_utilities(trials, results.store, results.rule.halves)
 
     @cached_property
-    def costs(self) -> pd.DataFrame:
+    def step_seconds(self) -> pd.DataFrame:
         """Return `seconds` of a training step of each, medians over seeds; slower: how many times none's."""
-        found = self.values.groupby([*STUDY, "rectifier"], sort=False)["seconds"].median().reset_index()
-        plain = found.loc[found["rectifier"] == "none"].set_index(STUDY)["seconds"].to_dict()
+        found = self.values.groupby([*SPLIT_METHOD_COLUMNS, "rectifier"], sort=False)["seconds"].median().reset_index()
+        plain = found.loc[found["rectifier"] == "none"].set_index(SPLIT_METHOD_COLUMNS)["seconds"].to_dict()
         base = [plain.get((row["split"], row["method"]), math.nan) for row in found.to_dict("records")]
         return found.assign(slower=found["seconds"] / base)
 
@@ -131,14 +131,14 @@ def list_metric_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]
     runs = results.runs.loc[is_reported(results.runs, results.rule)].drop(columns="method")
     found = _find_settings(results).reset_index(names="order").merge(runs, on="configuration")
     found = found.sort_values(["order", "seed"], ignore_index=True)
-    goals, kept = list(results.goals.compared), results.goals.retention.metric
-    if EXTRACTION.metric in found and EXTRACTION.metric not in {goal.metric for goal in goals}:
-        goals += [EXTRACTION] * bool(found[EXTRACTION.metric].notna().any())
+    goals, kept = list(results.goals.all_goals), results.goals.retention.metric
+    if ES_GOAL.metric in found and ES_GOAL.metric not in {goal.metric for goal in goals}:
+        goals += [ES_GOAL] * bool(found[ES_GOAL.metric].notna().any())
     found.loc[~evaluated(found), [goal.metric for goal in goals]] = math.nan
     mixtures: Any = list_mixtures(found.drop_duplicates("id")).set_index("id")
     for share in sorted(set(mixtures["target"].dropna())):
         at = mixtures.loc[mixtures["target"] == share]
-        goal = Goal(f"{MIXED}{share:g}", "removal", "highest", f"FQ at {share:.0%} MU", "FQ at equal utility", 2)
+        goal = Goal(f"{MIX_PREFIX}{share:g}", "removal", "highest", f"FQ at {share:.0%} MU", "FQ at equal utility", 2)
         reached = at["forget_quality"].where(at["reached"].astype(bool)).astype(float)
         found[goal.metric] = [reached.get(trial, math.nan) for trial in found["id"]]
         goals.append(goal)
@@ -149,7 +149,7 @@ def list_metric_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]
         seconds=found["seconds.training"].astype(float) / found["steps"].astype(float),
         below=found[kept].to_numpy() < floor,
     )
-    columns = [*STUDY, "rectifier", "seed", "id", "seconds", "below", *KS]
+    columns = [*SPLIT_METHOD_COLUMNS, "rectifier", "seed", "id", "seconds", "below", *KS]
     return found.reindex(columns=[*columns, *(goal.metric for goal in goals)]), tuple(goals)
 
 
@@ -162,8 +162,8 @@ def _find_settings(results: Results) -> pd.DataFrame:
     chosen = chosen.rename(columns=SHORT)
     adding = [name for name, row in RECTIFIERS.items() if row.adds_retain]
     rivals = set(chosen.loc[chosen["rectifier"].isin(adding), "method"])
-    names = {form: name for name, form in RETAINED.items() if name in rivals}
+    names = {form: name for name, form in METHODS_WITH_RETAIN_TERM.items() if name in rivals}
     forms = chosen.loc[chosen["method"].isin(list(names)) & (chosen["rectifier"] == "none")]
-    forms = forms.assign(method=forms["method"].map(names), rectifier=RETAIN_TERM)
-    compared = chosen.groupby(STUDY)["rectifier"].transform("nunique") > 1
+    forms = forms.assign(method=forms["method"].map(names), rectifier=RETAIN_TERM_NAME)
+    compared = chosen.groupby(SPLIT_METHOD_COLUMNS)["rectifier"].transform("nunique") > 1
     return pd.concat([chosen.loc[compared], forms], ignore_index=True)

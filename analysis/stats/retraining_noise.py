@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from analysis.load.trial_tables import read_trial_table
 from trainables.benchmarks.tofu import aggregates
+from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import ROWS
 
 if TYPE_CHECKING:
     from analysis.stats.sweep_results import Results
@@ -91,7 +91,7 @@ def _read_rows(store: Storage, folders: Iterable[Path], trials: Any) -> list[tup
     Those that have no rows are left out, and all where nothing of TOFU is chosen.
     """
     columns = [f"{kind}_{name}" for kind in ("answer", "paraphrase", "perturbed") for name in ("loss", "tokens")]
-    guards = [aggregates.GUARDS[one] for one in trials.get("benchmark.dialect", ())]
+    guards = [aggregates.EPSILONS[one] for one in trials.get("benchmark.dialect", ())]
     found = []
     for folder in folders if guards and set(trials["benchmark.name"]) == {"tofu"} else ():
         if (table := read_trial_table(store, folder / ROWS, ["task", *columns])) is not None:

@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from analysis.load.trial_tables import read_trial_table
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
+from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import ROWS
 
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
-RESAMPLES, LEVEL, SEED = 1000, 0.95, 0
-SAME = 1e-6
+RESAMPLES, CONFIDENCE_LEVEL, SEED = 1000, 0.95, 0
+UTILITY_TOLERANCE = 1e-6
 """Numbers from rows and from a result that are further apart are not of the same evaluation."""
 
 
-def resample_trials(trials: pd.DataFrame, store: Storage, halves: bool = False) -> dict[str, Array]:
+def resample_trial_utilities(trials: pd.DataFrame, store: Storage, halves: bool = False) -> dict[str, Array]:
     """Return `resample_utility` of these rows of `runs.load` by their id; `halves`: of the second half of the rows."""
     found = {str(trial["id"]): _resample_trial(trial, store, halves) for trial in trials.to_dict("records")}
     return {key: utilities for key, utilities in found.items() if utilities is not None}
@@ -39,10 +39,10 @@ def _resample_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) ->
     if table is None:
         return None
     records = table.to_pylist()
-    found = kind.utility_parts(benchmark, benchmarks.every_other(records, 1) if halves else records)
+    found = kind.utility_by_row(benchmark, benchmarks.every_other(records, 1) if halves else records)
     if not found:
         return None
-    if not abs(harmonic_utility(found) - trial[kind.GOALS[-1].metric]) < SAME:
+    if not abs(harmonic_utility(found) - trial[kind.GOALS[-1].metric]) < UTILITY_TOLERANCE:
         log.warning("trials/%s/%s gives another %s than result.json: left out", trial["id"], ROWS, kind.GOALS[-1].short)
         return None
     return resample_utility(found)
@@ -64,7 +64,7 @@ def resample_utility(parts: Sequence[Array]) -> Array:
 
 def percentile_interval(utilities: Array) -> tuple[float, float]:
     """Return the percentile interval of utilities, or of differences of two, over resamples."""
-    low, high = np.quantile(utilities, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(utilities, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     return float(low), float(high)
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.number_format import DECIMALS
+from analysis.number_format import DEFAULT_DECIMALS
 from analysis.stats.row_bootstrap import Array, percentile_interval
 from trainables.benchmarks import Goal
 
-LEAST, LEAST_CLEAR, LEVEL = 5, 3, 0.05
+MIN_SEEDS, LEAST_CLEAR, ALPHA = 5, 3, 0.05
 """Seeds below which nothing is tested, and below which nothing is called clear; all tests' error rate together."""
-RESAMPLES, FLIPS, SEED = 2000, 2**14, 0
+RESAMPLES, MAX_SIGN_FLIPS, SEED = 2000, 2**14, 0
 """Bootstrap samples; sign flips, all 2^n up to 14 seeds, else so many at random; the seed of both."""
 KS = ["forget_quality_ks", "forget_rows"]
 """D of the KS test behind a forget quality, and n, the rows of each of its two samples: D is a multiple of 1/n."""
@@ -48,17 +48,18 @@ def compare_seeds(
 
 
 def paired_t_test(gains: Sequence[float]) -> dict[str, float]:
-    """Return the 95 % interval and p of the two-sided paired t test, NaN below LEAST or where all gains are equal."""
-    if len(gains) < LEAST or np.ptp(gains) <= 1e-12 * np.abs(gains).max():
+    """Return the 95 % interval and p of the two-sided paired t test, NaN below MIN_SEEDS or where all gains are
+    equal."""
+    if len(gains) < MIN_SEEDS or np.ptp(gains) <= 1e-12 * np.abs(gains).max():
         return dict.fromkeys(("low", "high", "p"), math.nan)
     from scipy.stats import ttest_1samp
 
     tested: Any = ttest_1samp(gains, 0.0)
-    low, high = tested.confidence_interval(1 - LEVEL)
+    low, high = tested.confidence_interval(1 - ALPHA)
     return {"low": float(low), "high": float(high), "p": float(tested.pvalue)}
 
 
-def find_direction(row: Mapping[Any, Any], goal: Goal) -> float:
+def find_clear_sign(row: Mapping[Any, Any], goal: Goal) -> float:
     """Return `find_sign`; seeds are clear by their 95 % interval, with too few for one if all moved the same way."""
     if math.isnan(row["difference"]) or len(row["gains"]) < LEAST_CLEAR:
         return math.nan
@@ -72,11 +73,11 @@ def find_sign(row: Mapping[Any, Any], goal: Goal, *, clear: bool) -> float:
     Rows do so where the KS distance changes by one step or less, or their interval of the utility's change holds 0.
     """
     least = float(10**-goal.digits)  # one in the last digit that a line of progress shows
-    if not clear or round(abs(row["difference"]), DECIMALS) < least:
+    if not clear or round(abs(row["difference"]), DEFAULT_DECIMALS) < least:
         return 0.0
     if row.get("ks_steps", math.inf) <= 1 + 1e-6 or row.get("rows_low", 1.0) <= 0 <= row.get("rows_high", 1.0):
         return 0.0
-    return 1.0 if goal.gain(row["difference"]) > 0 else -1.0
+    return 1.0 if goal.upward_value(row["difference"]) > 0 else -1.0
 
 
 def adjust_holm(values: pd.Series) -> pd.Series:
@@ -87,27 +88,27 @@ def adjust_holm(values: pd.Series) -> pd.Series:
 
 
 def summarise_differences(differences: Sequence[float]) -> dict[str, float]:
-    """Return `low`, `high`, `p` and `effect` of paired differences, NaN below LEAST of them.
+    """Return `low`, `high`, `p` and `effect` of paired differences, NaN below MIN_SEEDS of them.
 
     low, high: 95 % BCa bootstrap interval of the mean over seeds (Efron, 1987), somewhat narrow for ten. p: exact
     two-sided sign-flip permutation test of the mean (Fisher, 1935), at least 2 / 2^n. effect: Cohen's d_z, the mean
     over the standard deviation, NaN where all are equal.
     """
     gains = np.array(differences, dtype=float)
-    if len(gains) < LEAST:
+    if len(gains) < MIN_SEEDS:
         return dict.fromkeys(("low", "high", "p", "effect"), math.nan)
     from scipy import stats
 
     shared: dict[str, Any] = {"vectorized": True, "rng": SEED}
-    tested = stats.permutation_test((gains,), np.mean, permutation_type="samples", n_resamples=FLIPS, **shared)
+    tested = stats.permutation_test((gains,), np.mean, permutation_type="samples", n_resamples=MAX_SIGN_FLIPS, **shared)
     mean = float(gains.mean())
     if np.ptp(gains) <= 1e-12 * np.abs(gains).max():
         return {"low": mean, "high": mean, "p": float(tested.pvalue), "effect": math.nan}
-    ends = stats.bootstrap((gains,), np.mean, n_resamples=RESAMPLES, confidence_level=1 - LEVEL, **shared)
+    ends = stats.bootstrap((gains,), np.mean, n_resamples=RESAMPLES, confidence_level=1 - ALPHA, **shared)
     low, high = map(float, ends.confidence_interval)
     return {"low": low, "high": high, "p": float(tested.pvalue), "effect": mean / float(gains.std(ddof=1))}
 
 
 def count_seeds_needed(rectifiers: int) -> int:
-    """Return from how many seeds on one of so many rectifiers can be significant: where m 2 / 2^n <= LEVEL."""
-    return max(LEAST, math.ceil(1 + math.log2(rectifiers / LEVEL)))
+    """Return from how many seeds on one of so many rectifiers can be significant: where m 2 / 2^n <= ALPHA."""
+    return max(MIN_SEEDS, math.ceil(1 + math.log2(rectifiers / ALPHA)))

@@ -32,13 +32,13 @@ class Results:
         return goals_of_runs(self.runs)
 
     @cached_property
-    def means(self) -> pd.DataFrame:
+    def setting_means(self) -> pd.DataFrame:
         return chosen_settings.seed_means(self.runs, self.rule)
 
     @cached_property
     def chosen(self) -> pd.DataFrame:
         """Return the setting that the rule chooses of each study: `selection.pick_candidate`."""
-        return chosen_settings.choose_settings(self.means, self.models, self.goals, self.rule)
+        return chosen_settings.choose_settings(self.setting_means, self.models, self.goals, self.rule)
 
     @cached_property
     def chosen_trials(self) -> pd.DataFrame:
@@ -48,29 +48,29 @@ class Results:
         return chosen_settings.sort_studies(self.runs.loc[kept].sort_values("seed", kind="stable"))
 
     @cached_property
-    def resampled(self) -> dict[str, row_bootstrap.Array]:
+    def resampled_utilities(self) -> dict[str, row_bootstrap.Array]:
         """Return the utility of each of `chosen_trials` over resamples of its rows, by id, as far as rows are there."""
         trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
-        return row_bootstrap.resample_trials(trials, self.store, self.rule.halves)
+        return row_bootstrap.resample_trial_utilities(trials, self.store, self.rule.halves)
 
     @cached_property
-    def seeds(self) -> pd.DataFrame:
+    def chosen_values(self) -> pd.DataFrame:
         """Return each of `chosen_trials` with a utility: its setting, goals, KS distance and rows.
 
         low, high: 95 % bootstrap interval of the goal of retention over the evaluation rows.
         """
-        metrics = [goal.metric for goal in self.goals.compared]
-        beside = significance.KS if self.goals.removal.metric == "forget_quality" else []
+        metrics = [goal.metric for goal in self.goals.all_goals]
+        beside = significance.KS if self.goals.removal_goal.metric == "forget_quality" else []
         columns = ["split", "method", "rectifier", "gamma", "tau", "strength", "seed", *metrics, *beside, "id"]
         trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
-        bounds = {key: row_bootstrap.percentile_interval(found) for key, found in self.resampled.items()}
+        bounds = {key: row_bootstrap.percentile_interval(found) for key, found in self.resampled_utilities.items()}
         low, high = ([bounds.get(key, (math.nan, math.nan))[end] for key in trials["id"]] for end in (0, 1))
         return trials.rename(columns=chosen_settings.SHORT).reindex(columns=columns).assign(low=low, high=high)
 
     @cached_property
-    def frame(self) -> pd.DataFrame:
+    def tidy_frame(self) -> pd.DataFrame:
         """Return all of these as one long frame: `tidy.make_tidy_frame`."""
-        return tidy.make_tidy_frame(self.runs, self.models, self.means, self.chosen, self.goals)
+        return tidy.make_tidy_frame(self.runs, self.models, self.setting_means, self.chosen, self.goals)
 
     def with_runs(self, runs: pd.DataFrame) -> Results:
         return replace(self, runs=runs)

@@ -10,27 +10,27 @@ from collections.abc import Collection, Mapping
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import REFERENCES, rectifier_takes
+from analysis.labels import MODEL_LABELS, rectifier_takes
 from analysis.load.goal_columns import Goals
 from analysis.load.trials import list_mixtures
 from analysis.number_format import format_setting
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, sort_studies
 
-COLUMNS = list(paper.load_table("tofu_main").columns)
-KEY = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id"]
-SOURCE = "runs"
+TIDY_COLUMNS = list(paper.load_table("tofu_main").columns)
+SETTING_KEY = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id"]
+RUNS_SOURCE = "runs"
 """What stands in `table` where a frame comes from runs; else it is the name of a table of the paper."""
-CHECKS = ("reached", "monotone", "unmixed")
+MIXTURE_CHECK_COLUMNS = ("reached", "monotone", "unmixed")
 """Metrics of a mixture of UWC: the share of its seeds for which each holds."""
 
 
 def make_tidy_frame(
     runs: pd.DataFrame, models: pd.DataFrame, means: pd.DataFrame, chosen: pd.DataFrame, goals: Goals
 ) -> pd.DataFrame:
-    """Return one row for each setting and metric: `value`, `sd` (n - 1) and `n` over its seeds. Columns: COLUMNS.
+    """Return one row for each setting and metric: `value`, `sd` (n - 1) and `n` over its seeds. Columns: TIDY_COLUMNS.
 
     `gamma` and `tau` are texts (`none`, `%g`, empty). What is not measured yet has NaN and n = 0. `other` says what
-    else the sweep varies within a study. Mixtures of UWC are rows with `target`, `weight` and CHECKS.
+    else the sweep varies within a study. Mixtures of UWC are rows with `target`, `weight` and MIXTURE_CHECK_COLUMNS.
     """
     found = _settings(runs, means)
     parts = [_melt_references(models, goals.metrics), _melt(found, goals.metrics), _mixtures(runs, found)]
@@ -38,15 +38,15 @@ def make_tidy_frame(
     others = describe_other_settings(runs)
     backbone = next(iter(runs.reindex(columns=["backbone"])["backbone"].dropna()), "")
     frame = frame.assign(
-        table=SOURCE,
+        table=RUNS_SOURCE,
         benchmark=goals.benchmark,
         backbone=backbone,
         bold=False,
         other=[others.get(configuration, "") for configuration in frame["configuration"]],
-        chosen=frame["configuration"].isin(chosen["configuration"]) | frame["method"].isin(REFERENCES),
+        chosen=frame["configuration"].isin(chosen["configuration"]) | frame["method"].isin(MODEL_LABELS),
         n=frame["n"].astype(int),
     )
-    return frame.reindex(columns=COLUMNS).reset_index(drop=True)
+    return frame.reindex(columns=TIDY_COLUMNS).reset_index(drop=True)
 
 
 def join_sweeps(frames: Mapping[str, pd.DataFrame], first: Collection[str] = ()) -> pd.DataFrame:
@@ -65,7 +65,7 @@ def join_sweeps(frames: Mapping[str, pd.DataFrame], first: Collection[str] = ())
     return rows.loc[rank == rank.groupby(study).transform("min")].reset_index(drop=True)
 
 
-def in_paper_dialect(runs: pd.DataFrame) -> bool:
+def measured_in_paper_dialect(runs: pd.DataFrame) -> bool:
     """Return whether all trials were measured in the paper's dialect: only those compare with the paper's numbers."""
     return set(runs.reindex(columns=["benchmark.dialect"])["benchmark.dialect"].dropna()) <= {"paper"}
 
@@ -90,7 +90,7 @@ def _melt(found: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     parts = []
     for metric in metrics:
         stats = {"value": metric, "sd": f"{metric}_sd", "n": f"{metric}_n"}
-        rows = found.reindex(columns=[*KEY, *stats.values()]).set_axis([*KEY, *stats], axis=1)
+        rows = found.reindex(columns=[*SETTING_KEY, *stats.values()]).set_axis([*SETTING_KEY, *stats], axis=1)
         parts.append(rows.assign(metric=metric, n=rows["n"].fillna(0)))
     return pd.concat(parts).sort_index(kind="stable")
 
@@ -106,9 +106,9 @@ def _melt_references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFra
 def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each setting that was calibrated, target and metric."""
     seeds = list_mixtures(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
-    metrics = ["forget_quality", "model_utility", "weight", *CHECKS]
+    metrics = ["forget_quality", "model_utility", "weight", *MIXTURE_CHECK_COLUMNS]
     seeds[metrics] = seeds[metrics].astype(float)
     long = seeds.melt(["configuration", "target"], metrics, "metric", "value")
     stats = long.groupby(["configuration", "target", "metric"], sort=False)["value"].agg(["mean", "std", "count"])
     stats = stats.set_axis(["value", "sd", "n"], axis=1).reset_index()
-    return found.reindex(columns=KEY).merge(stats, on="configuration")
+    return found.reindex(columns=SETTING_KEY).merge(stats, on="configuration")

@@ -16,9 +16,9 @@ from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, list_varied
 from analysis.stats.significance import KS
 from analysis.stats.sweep_results import Results
 from trainables.config.settings import Selection
-from trainables.storage.names import EVALUATED
+from trainables.storage.file_names import EVALUATED
 
-HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
+MISSING_HALVES_TEXT = "metrics on either half of the evaluation rows, which the selection rule asks for"
 SEEDS_CAPTION = (
     f"95% of rows: percentile bootstrap interval of utility over {row_bootstrap.RESAMPLES:,} resamples of the "
     "evaluation rows, which says nothing about other seeds. On TOFU, KS D: the distance between the two models' truth "
@@ -66,7 +66,7 @@ def list_chosen_settings(results: Results) -> pd.DataFrame:
     return _hide_unused(pd.DataFrame(rows, columns=columns, dtype="str"))
 
 
-def list_attacks(points: pd.DataFrame) -> pd.DataFrame:
+def tabulate_attacks(points: pd.DataFrame) -> pd.DataFrame:
     """Return what each attack's last step brought back of each chosen setting (`mean_recovered_shares`)."""
     rows, last = [], points["step"] == points.groupby("attack")["step"].transform("max")
     key: Any
@@ -95,11 +95,11 @@ def list_noise(noise: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def list_seeds(results: Results) -> pd.DataFrame:
+def tabulate_seeds(results: Results) -> pd.DataFrame:
     rows = []
-    for row in results.seeds.to_dict("records"):
+    for row in results.chosen_values.to_dict("records"):
         line = {"Split": split_label(row["split"]), **describe_settings(row), "Seed": f"{row['seed']:g}"}
-        for goal in results.goals.compared:
+        for goal in results.goals.all_goals:
             line[goal.short] = format_number(row[goal.metric])
             if goal.metric == "forget_quality":
                 line |= {"KS D": format_number(row[KS[0]], 3), "n": DASH if pd.isna(row[KS[1]]) else f"{row[KS[1]]:g}"}
@@ -109,14 +109,14 @@ def list_seeds(results: Results) -> pd.DataFrame:
     return _hide_unused(pd.DataFrame(rows, dtype="str"))
 
 
-def list_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
+def tabulate_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     """Return `measure_importance` as texts: one row for each study and setting, one column for each goal."""
     rows: list[dict[str, Any]] = []
     key: Any
     for key, part in frame.groupby([*STUDY_COLUMNS, "setting"], sort=False):
         split, method, rectifier, setting = map(str, key)
         shares = dict(zip(part["metric"], part["importance"], strict=True))
-        told = {goal.short: f"{shares[goal.metric]:.0%}" if goal.metric in shares else DASH for goal in goals.compared}
+        told = {goal.short: f"{shares[goal.metric]:.0%}" if goal.metric in shares else DASH for goal in goals.all_goals}
         found = {"Split": split_label(split), "Method": describe_method(method, rectifier), "Setting": setting, **told}
         rows.append(found | {"Settings": f"{part['settings'].max()}", "order": -max(shares.values())})
     listed = pd.DataFrame(rows).sort_values(["Split", "Method", "order"], kind="stable")
@@ -126,16 +126,16 @@ def list_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
 def list_trials(results: Results) -> pd.DataFrame:
     """Return every trial with the settings that vary, its goals and status."""
     goals, names = results.goals, ["split", "method", "rectifier", "gamma", "tau", "strength"]
-    columns = [*names, *list_varied(results.runs), *goals.metrics, goals.removal.metric, "seed", "status", "id"]
+    columns = [*names, *list_varied(results.runs), *goals.metrics, goals.removal_goal.metric, "seed", "status", "id"]
     trials: Any = results.runs.rename(columns=SHORT)[list(dict.fromkeys(columns))]
     return trials.assign(method=trials["method"].map(method_label, na_action="ignore"))
 
 
-def list_failures(results: Results) -> pd.DataFrame:
+def tabulate_failures(results: Results) -> pd.DataFrame:
     """Return every trial without a usable result, and why; those that have not run last."""
     rows, runs = [], results.runs.rename(columns=SHORT)
     for trial in runs.sort_values("status", key=lambda column: column == "missing", kind="stable").to_dict("records"):
-        lacking = [goal.short for goal in results.goals.compared if pd.isna(trial[goal.metric])]
+        lacking = [goal.short for goal in results.goals.all_goals if pd.isna(trial[goal.metric])]
         if trial["status"] in EVALUATED and not lacking:
             continue
         rows.append(
@@ -158,7 +158,7 @@ def _find_cause(trial: dict[Hashable, Any], lacking: list[str], rule: Selection)
             "no result.json: not run yet, running or interrupted; the command that started it, with --resume, runs it"
         )
     if trial["status"] in EVALUATED and lacking:
-        without = HALVES if rule.halves and not trial["halves"] else join_names(lacking)
+        without = MISSING_HALVES_TEXT if rule.halves and not trial["halves"] else join_names(lacking)
         return f"{trial['status']} without {without}"
     return "no message" if pd.isna(trial["error.message"]) else trial["error.message"]
 
@@ -170,7 +170,7 @@ def _hide_unused(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def list_models(models: pd.DataFrame, goals: Goals) -> pd.DataFrame:
+def tabulate_reference_models(models: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     numbers = {column.metric: column.head for column in goals.columns}
     names = {"split": "Split", "role": "Role", **numbers, "model.path": "Model"}
     names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}

@@ -11,12 +11,12 @@ import pandas as pd
 from markupsafe import Markup
 from pandas.io.formats.style import Styler
 
-BOLD = {
+BOLD_NOTES = {
     "method": "Bold: the best of a method's rows in a column, as printed; a utility of 0 never is.",
     "column": "Bold: the best method of a column, as printed; a utility of 0 never is.",
 }
 """What tables say of their bold numbers, by whom these compete with."""
-TEX = str.maketrans(
+LATEX_ESCAPES = str.maketrans(
     {sign: f"\\{sign}" for sign in "%_&#${}"}
     | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
     | {"±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "—": "--", "‖": r"$\|$"}
@@ -99,4 +99,4 @@ def _html(cell: Cell) -> str:
 
 
 def _escape_tex(text: str) -> str:
-    return text.translate(TEX)
+    return text.translate(LATEX_ESCAPES)

@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.labels import REFERENCES, TASK_VECTORS, order_names
+from analysis.labels import MODEL_LABELS, TASK_VECTOR_METHODS, order_names
 from analysis.stats import tidy
 from analysis.stats.sweep_results import Results
 from analysis.tables.markdown_latex import Table, to_latex, to_markdown
-from analysis.tables.print_table import print_table, select_numbers
+from analysis.tables.print_table import lay_out_table, select_table_rows
 from analysis.tables.table_definitions import LAYOUTS, Layout, uwc_layout
 from trainables.storage.folder_storage import place_inside
 
 
 @dataclass(frozen=True)
 class FilledTable:
-    """A table of a sweep or of the paper: its layout, what is printed, and the numbers of `select_numbers`."""
+    """A table of a sweep or of the paper: its layout, what is printed, and the numbers of `select_table_rows`."""
 
     layout: Layout
     table: Table
     numbers: pd.DataFrame
 
     @property
-    def csv(self) -> pd.DataFrame:
+    def csv_frame(self) -> pd.DataFrame:
         left_out = ["table", "chosen", "printed"]
         return self.numbers.drop(columns=left_out, errors="ignore").dropna(axis="columns", how="all")
 
@@ -34,21 +34,21 @@ class FilledTable:
         """Write the table as Markdown and LaTeX as printed, and its numbers unrounded as CSV."""
         folder.mkdir(parents=True, exist_ok=True)
         texts = {"md": to_markdown(self.table), "tex": to_latex(self.table)}
-        texts["csv"] = self.csv.to_csv(index=False, lineterminator="\n")
+        texts["csv"] = self.csv_frame.to_csv(index=False, lineterminator="\n")
         for kind, text in texts.items():
             place_inside(folder, f"{self.layout.table}.{kind}").write_text(text, encoding="utf-8")
 
 
 def fill_table(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> FilledTable:
     """Return a layout's table of a tidy frame; `beside`: with the paper's number in each cell."""
-    ours, numbers = bool((frame["table"] == tidy.SOURCE).all()), select_numbers(layout, frame, beside)
-    return FilledTable(layout, print_table(layout, numbers, ours), numbers)
+    ours, numbers = bool((frame["table"] == tidy.RUNS_SOURCE).all()), select_table_rows(layout, frame, beside)
+    return FilledTable(layout, lay_out_table(layout, numbers, ours), numbers)
 
 
 def fill_paper_tables(sweeps: Mapping[str, Results], beside: bool = False) -> list[FilledTable]:
     """Return the paper's tables that sweeps of one benchmark fill, by what they varied, in the paper's order."""
-    beside = beside and all(tidy.in_paper_dialect(one.runs) for one in sweeps.values())
-    layouts = {layout.table: layout for one in sweeps.values() for layout in find_layouts(one.frame)}
+    beside = beside and all(tidy.measured_in_paper_dialect(one.runs) for one in sweeps.values())
+    layouts = {layout.table: layout for one in sweeps.values() for layout in find_layouts(one.tidy_frame)}
     free = LAYOUTS["tofu_retain_free"]
     if len(sweeps) > 1 and "tofu_main" in layouts:
         layouts[free.table] = free
@@ -58,9 +58,9 @@ def fill_paper_tables(sweeps: Mapping[str, Results], beside: bool = False) -> li
         if layout.table == free.table:  # WGA's trials with a retain term are no part of it
             trials = {label: select_retain_free_trials(one.runs) for label, one in sweeps.items()}
             filling = {label: sweeps[label].with_runs(runs) for label, runs in trials.items() if len(runs)}
-        frames = {label: one.frame for label, one in filling.items()}
+        frames = {label: one.tidy_frame for label, one in filling.items()}
         sheets.append(fill_table(layout, tidy.join_sweeps(frames, set(layout.sweeps.values())), beside))
-    return [sheet for sheet in sheets if not set(sheet.numbers["method"]) <= set(REFERENCES)]
+    return [sheet for sheet in sheets if not set(sheet.numbers["method"]) <= set(MODEL_LABELS)]
 
 
 def select_retain_free_trials(runs: pd.DataFrame) -> pd.DataFrame:
@@ -82,11 +82,11 @@ def list_paper_tables(sweep: str) -> dict[str, str]:
 
 def find_layouts(frame: pd.DataFrame) -> list[Layout]:
     """Return the layouts of what a tidy frame of runs holds."""
-    rows = frame.loc[~frame["method"].isin(REFERENCES)]
+    rows = frame.loc[~frame["method"].isin(MODEL_LABELS)]
     if rows.empty:
         return []
     benchmark, methods = rows["benchmark"].iloc[0], set(rows["method"])
-    mixed, vectors = rows["target"].notna(), rows["method"].isin(TASK_VECTORS)
+    mixed, vectors = rows["target"].notna(), rows["method"].isin(TASK_VECTOR_METHODS)
     rectifiers, gru = set(rows.loc[~vectors, "rectifier"]), rows.loc[~mixed & (rows["rectifier"] == "gru")]
     filled = {
         "wmdp": bool(methods - {"rmu"}),

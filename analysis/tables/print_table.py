@@ -9,20 +9,20 @@ from typing import Any
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import REFERENCES, describe_method, method_label, order_names, table_row_label
+from analysis.labels import MODEL_LABELS, describe_method, method_label, order_names, table_row_label
 from analysis.load.goal_columns import find_goals
 from analysis.number_format import DASH, format_as, normalise_setting
-from analysis.stats.tidy import CHECKS
-from analysis.tables.markdown_latex import BOLD, Cell, Table
+from analysis.stats.tidy import MIXTURE_CHECK_COLUMNS
+from analysis.tables.markdown_latex import BOLD_NOTES, Cell, Table
 from analysis.tables.table_definitions import Layout
 from trainables.config.method_tables import METHODS, RECTIFIERS
 
 KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
 """The columns that tell the numbers of a table apart; `setting` is the value of gamma or tau where that varies."""
-MISPRINT = "¶"
+MISPRINT_MARK = "¶"
 """The sign of a number that the paper cannot mean as it prints it."""
 DOUBT = "†"
-DOUBTFUL = (
+DOUBT_NOTE = (
     f"{DOUBT} not at equal MU: a seed missed the target, keeps more than it without any mixing (w = 1), or has an MU "
     "that is not monotone in w (then the largest w at the target was taken). The CSV says which."
 )
@@ -30,7 +30,7 @@ GREEK = {"gamma": "γ", "tau": "τ"}
 BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the paper's for the same split and setting."
 
 
-def select_numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.DataFrame:
+def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.DataFrame:
     """Return the rows of a tidy frame that the table shows, with KEY, `printed` and `bold` by the paper's rule.
 
     With `beside`, `paper` (misprints mended where that is known) and `difference` (ours less it, as printed), NaN where
@@ -44,7 +44,7 @@ def select_numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) ->
     rows["bold"] = _mark_best(layout, rows, values)
     rows["paper"] = rows["difference"] = math.nan
     if beside and len(rows) and layout.table in paper.TABLES:
-        published = _select(layout, paper.load_corrected(layout.table))[[*KEY, "value", "misprint"]]
+        published = _select(layout, paper.load_corrected_table(layout.table))[[*KEY, "value", "misprint"]]
         theirs = rows[KEY].merge(published, on=KEY, how="left").set_axis(rows.index)
         if layout.axis:  # at another value of the setting that does not vary the two are not the same trial
             theirs = theirs.loc[rows["at"] == [layout.fixed.get(method, "") for method in rows["method"]]]
@@ -59,7 +59,7 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
     for erratum in paper.ERRATA:
         rows.loc[erratum.find_rows(rows), "misprint"] = erratum.description
     is_reference, mixed = rows["method"].isin(layout.references), rows["target"].notna()
-    is_method = ~rows["method"].isin([*REFERENCES, *layout.apart])
+    is_method = ~rows["method"].isin([*MODEL_LABELS, *layout.apart])
     if layout.only:
         is_method &= rows["method"].isin(layout.methods)
     if layout.rectifiers:
@@ -73,7 +73,7 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
         rows.loc[~rows["chosen"], ["value", "sd", "strength"]] = math.nan
         rows.loc[~rows["chosen"], "n"] = 0
         rows = rows.sort_values("chosen", ascending=False, kind="stable").drop_duplicates(KEY).sort_index()
-    shown = [*layout.metrics, *[*CHECKS, "weight"] * layout.mixed]
+    shown = [*layout.metrics, *[*MIXTURE_CHECK_COLUMNS, "weight"] * layout.mixed]
     return rows.loc[rows["metric"].isin(shown)].reset_index(drop=True)
 
 
@@ -98,7 +98,7 @@ def _mark_best(layout: Layout, rows: pd.DataFrame, values: pd.Series) -> pd.Seri
     A value without a rival is not marked, nor is a utility of 0.
     """
     signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
-    score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(REFERENCES))
+    score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(MODEL_LABELS))
     among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
     groups = score.groupby([rows[name] for name in among])
     kept = [find_goals(name).retention.metric for name in rows["benchmark"].unique()]
@@ -106,9 +106,9 @@ def _mark_best(layout: Layout, rows: pd.DataFrame, values: pd.Series) -> pd.Seri
     return (score == groups.transform("max")) & groups.transform("count").gt(1) & ~lost
 
 
-def print_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> Table:
-    """Return the rows of `select_numbers` as a table. `ours`: of runs."""
-    counts = rows.loc[~rows["method"].isin(REFERENCES) & (rows["n"] > 0), "n"].mode()
+def lay_out_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> Table:
+    """Return the rows of `select_table_rows` as a table. `ours`: of runs."""
+    counts = rows.loc[~rows["method"].isin(MODEL_LABELS) & (rows["n"] > 0), "n"].mode()
     usual = int(counts.max()) if ours and len(counts) else None  # how many seeds most numbers rest on
     compared = bool(rows["paper"].notna().any())
     down, across = ["method", "target", "rectifier"], ["backbone", "split", "metric"]
@@ -128,7 +128,7 @@ def print_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> Table:
     lines, columns = _sort_keys(keys, layout), _sort_keys(shown[across], layout)
     grid = [[cells.get((line, column), Cell(DASH)) for column in columns] for line in lines]
     labels = [_label_row(dict(zip(down, line, strict=True)), layout) for line in lines]
-    doubts = [DOUBTFUL] * any(DOUBT in cell.marks for cell in cells.values())
+    doubts = [DOUBT_NOTE] * any(DOUBT in cell.marks for cell in cells.values())
     notes = (*_list_notes(layout, rows, usual), *doubts, *layout.notes)
     return Table(pd.DataFrame(grid, index=labels, columns=_head_columns(columns, layout)), notes)
 
@@ -137,7 +137,7 @@ def _sort_keys(keys: pd.DataFrame, layout: Layout) -> list[tuple[str, ...]]:
     """Return the different rows in the order of the table: as its layout names things, others below."""
     orders: dict[str, Any] = {
         "backbone": layout.sweeps,
-        "method": [*REFERENCES, *layout.methods, *METHODS],
+        "method": [*MODEL_LABELS, *layout.methods, *METHODS],
         "rectifier": RECTIFIERS,
         "metric": layout.metrics,
     }
@@ -175,10 +175,10 @@ def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubt
     if row["printed"] == DASH:
         return Cell(DASH)
     form = next(measure.form for measure in layout.measures if measure.metric == row["metric"])
-    unusual = usual is not None and row["n"] != usual and row["method"] not in REFERENCES
+    unusual = usual is not None and row["n"] != usual and row["method"] not in MODEL_LABELS
     spread = "" if pd.isna(row["sd"]) else f" ± {format_as(row['sd'], form)}"
     spread += f" (n = {row['n']})" if unusual else ""
-    sign = MISPRINT if isinstance(row["misprint"], str) else ""
+    sign = MISPRINT_MARK if isinstance(row["misprint"], str) else ""
     if not compared:
         return Cell(row["printed"], bool(row["bold"]), doubt + sign, spread)
     change = "" if pd.isna(row["paper"]) else f", {format(row['difference'], f'+z{form}')}"
@@ -191,10 +191,10 @@ def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[s
     notes, compared = [], bool(rows["paper"].notna().any())
     if usual is not None:
         notes.append("Numbers of one seed." if usual == 1 else f"Means over n = {usual} seeds ± sd.")
-        if any((rows["n"] != usual) & (rows["n"] > 0) & ~rows["method"].isin(REFERENCES)):
+        if any((rows["n"] != usual) & (rows["n"] > 0) & ~rows["method"].isin(MODEL_LABELS)):
             notes[-1] = f"{notes[-1][:-1]} where no other n is given."
         if any(rows["bold"]):
-            notes.append(BOLD[layout.compared])
+            notes.append(BOLD_NOTES[layout.compared])
     fixed = rows.loc[rows["at"] != ""].drop_duplicates("method")
     if len(fixed):
         values = [f"{method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]
@@ -203,4 +203,4 @@ def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[s
     misprints = sorted(set(rows["misprint"].dropna()))
     how = "mended where the right value is known; the paper prints"
     how = how if compared else "as the paper prints it, which cannot be right"
-    return [*notes, *([f"{MISPRINT} {how}: {', '.join(misprints)}."] if misprints else [])]
+    return [*notes, *([f"{MISPRINT_MARK} {how}: {', '.join(misprints)}."] if misprints else [])]

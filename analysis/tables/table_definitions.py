@@ -10,9 +10,9 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from analysis.labels import REFERENCES, method_label
+from analysis.labels import MODEL_LABELS, method_label
 from analysis.load.goal_columns import MetricColumn
-from analysis.stats.chosen_settings import state_rule
+from analysis.stats.chosen_settings import describe_report_rule
 from analysis.stats.sweep_results import Results
 
 
@@ -74,6 +74,6 @@ def main_layout(results: Results) -> Layout:
         table="main",
         caption="Main table",
         measures=results.goals.columns,
-        references=tuple(REFERENCES),
-        notes=(state_rule(results.goals, results.rule),),
+        references=tuple(MODEL_LABELS),
+        notes=(describe_report_rule(results.goals, results.rule),),
     )

@@ -64,16 +64,16 @@ def print_environment(path: str) -> int:
     return 0
 
 
-def prepare_account(path: str) -> int:
+def prepare_aws_account(path: str) -> int:
     """Make the security group and the instance profiles that an AWS cluster file names."""
     from platform.cluster import account
 
-    group = account.prepare_account(load_cluster_file(path).provider)
+    group = account.prepare_aws_account(load_cluster_file(path).provider)
     cli.print_line(f"fill in {path}: security_group_id: &group {group}")
     return 0
 
 
-ACTIONS = {"check": check_file, "environment": print_environment, "account": prepare_account}
+ACTIONS = {"check": check_file, "environment": print_environment, "account": prepare_aws_account}
 
 
 if __name__ == "__main__":

@@ -12,21 +12,21 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from platform.cluster.check import is_filled
+from platform.cluster.check import is_filled_in
 from trainables.common.errors import InputError
 
-GROUP = "unlearning"
-TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
-EC2 = "AmazonEC2FullAccess"  # as Ray's own head has: it starts, tags and ends machines
+GROUP_NAME = "unlearning"
+EC2_TRUST_STATEMENT = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+EC2_POLICY = "AmazonEC2FullAccess"  # as Ray's own head has: it starts, tags and ends machines
 
 
-def prepare_account(provider: Mapping[str, Any]) -> str:
+def prepare_aws_account(provider: Mapping[str, Any]) -> str:
     """Make what a file's `provider` lacks; return the security group's id. Raises InputError with what AWS refuses."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
     for name in ("region", "storage", "ssh_from", "head_profile", "worker_profile"):
-        if not is_filled(provider.get(name)):
+        if not is_filled_in(provider.get(name)):
             raise InputError(f"provider.{name}: fill it in first")
     try:
         source = ipaddress.ip_network(provider["ssh_from"])
@@ -42,7 +42,7 @@ def prepare_account(provider: Mapping[str, Any]) -> str:
         image = {"Effect": "Allow", "Action": "ssm:GetParameters", "Resource": f"{arn}:ssm:*::parameter/aws/service/*"}
         pass_role = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": worker}
         start = {f"start-{provider['worker_profile']}": [image, pass_role]}
-        _ensure_profile(iam, provider["head_profile"], bucket | start, managed=f"{arn}:iam::aws:policy/{EC2}")
+        _ensure_profile(iam, provider["head_profile"], bucket | start, managed=f"{arn}:iam::aws:policy/{EC2_POLICY}")
         return _ensure_group(boto3.client("ec2", region_name=provider["region"]), str(source))
     except (BotoCoreError, ClientError) as error:
         raise InputError(f"AWS: {error}") from error
@@ -63,7 +63,7 @@ def _ensure_profile(iam: Any, name: str, rights: dict[str, list[Any]], managed: 
     """Make a role and an instance profile of one name, add these rights to those it has, and return the role's ARN."""
     exists = iam.exceptions.EntityAlreadyExistsException
     with contextlib.suppress(exists):
-        iam.create_role(RoleName=name, AssumeRolePolicyDocument=_policy([TRUST]))
+        iam.create_role(RoleName=name, AssumeRolePolicyDocument=_policy([EC2_TRUST_STATEMENT]))
     if managed:
         iam.attach_role_policy(RoleName=name, PolicyArn=managed)
     for policy, statements in rights.items():
@@ -84,10 +84,10 @@ def _ensure_group(ec2: Any, source: str) -> str:
     vpcs = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
     if not vpcs:
         raise InputError("provider.region: it has no default VPC; make a security group by hand and fill in its id")
-    wanted = [{"Name": "group-name", "Values": [GROUP]}, {"Name": "vpc-id", "Values": [vpcs[0]["VpcId"]]}]
+    wanted = [{"Name": "group-name", "Values": [GROUP_NAME]}, {"Name": "vpc-id", "Values": [vpcs[0]["VpcId"]]}]
     groups = ec2.describe_security_groups(Filters=wanted)["SecurityGroups"]
     description = "Nodes of unlearning clusters: ssh from one place, everything among themselves"
-    found = groups or [ec2.create_security_group(GroupName=GROUP, Description=description, VpcId=vpcs[0]["VpcId"])]
+    found = groups or [ec2.create_security_group(GroupName=GROUP_NAME, Description=description, VpcId=vpcs[0]["VpcId"])]
     group = found[0]["GroupId"]
     family = ("Ipv6Ranges", "CidrIpv6") if ":" in source else ("IpRanges", "CidrIp")
     ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, family[0]: [{family[1]: source}]}

@@ -16,15 +16,15 @@ from trainables.common.errors import InputError
 from trainables.common.redaction import SECRET_NAME, has_credentials
 from trainables.common.regular_files import read_text
 
-PLACEHOLDER = re.compile(r"FILL IN|(?<![\w$])REGISTRY/|:TAG\b|://BUCKET\b")
+PLACEHOLDER_PATTERN = re.compile(r"FILL IN|(?<![\w$])REGISTRY/|:TAG\b|://BUCKET\b")
 """What our files and pages write in the place of a value."""
-ASSIGNED = re.compile(r"""(?<!\$\{)(?<![\w.-])([\w.-]+)["']?[ \t]*[:=][ \t]*["']?(?=[^\s$`"'=~./{\[&*|>])""")
+ASSIGNMENT = re.compile(r"""(?<!\$\{)(?<![\w.-])([\w.-]+)["']?[ \t]*[:=][ \t]*["']?(?=[^\s$`"'=~./{\[&*|>])""")
 """A name that a line gives a value, not another variable's and no path: NAME=VALUE, NAME: VALUE, "NAME": "VALUE"."""
 PAIR = re.compile(r"""["']?name["']?: *["']?([\w.-]+)["']?,?\s+["']?value["']?: *["']?(?=[^\s$"'])""")
 """A variable of a container: {name: NAME, value: VALUE}, on one line or on two."""
-DATABASE_USER = re.compile(r"(?<=postgresql://)[^:/@]+@")
+DATABASE_USER_PATTERN = re.compile(r"(?<=postgresql://)[^:/@]+@")
 """A user without a password, which stands in ~/.pgpass."""
-OPENS = re.compile(
+PORT_OPENING_PATTERN = re.compile(
     r"\b((hostNetwork|enableIngress|hostPort|externalIPs):(?! *false)|(serviceType|type): *(LoadBalancer|NodePort))"
 )
 """Fields of Kubernetes that open ports to other networks."""
@@ -81,18 +81,18 @@ def find_problems(file: ClusterFile) -> list[str]:
     return [*found, *_schema_problems(file), *_port_problems(file)]
 
 
-def is_filled(value: Any) -> bool:
+def is_filled_in(value: Any) -> bool:
     """Return whether a value is a text, and not what our files write in the place of one."""
-    return isinstance(value, str) and not PLACEHOLDER.search(value)
+    return isinstance(value, str) and not PLACEHOLDER_PATTERN.search(value)
 
 
 def _line_problems(line: str) -> Iterator[str]:
     """Yield the placeholders and secrets of a line without its comment."""
-    if PLACEHOLDER.search(line):
+    if PLACEHOLDER_PATTERN.search(line):
         yield f"still to be filled in ({line})"
-    for name in filter(SECRET_NAME.search, ASSIGNED.findall(line)):
+    for name in filter(SECRET_NAME.search, ASSIGNMENT.findall(line)):
         yield f"{name} is a secret; leave it out, whoever reads the file has it (Slurm: export it before sbatch)"
-    if has_credentials(DATABASE_USER.sub("", line)):
+    if has_credentials(DATABASE_USER_PATTERN.sub("", line)):
         yield "an address with a user name, password or token; leave that out, whoever reads the file has it"
 
 
@@ -135,7 +135,7 @@ def _kuberay_problems(file: ClusterFile, lines: list[str]) -> Iterator[str]:
         if name not in file.text:
             yield f"{name}: not set in any `env`; metrics would be served to all who reach a pod"
     for number, line in enumerate(lines, 1):
-        if OPENS.search(line):
+        if PORT_OPENING_PATTERN.search(line):
             yield f"line {number}: {line} opens Ray's ports to other networks; use `kubectl port-forward` instead"
 
 

@@ -23,22 +23,22 @@ from pathlib import Path
 from typing import Any
 
 from platform.cluster.check import ClusterFile, find_problems, load_cluster_file
-from platform.schedule.ray_environment import TOKEN
+from platform.schedule.ray_environment import RAY_TOKEN_FILE
 from platform.state.typed_commands import resume_command, sweep_command
 from trainables.common import cli
 from trainables.common.deadlines import ANSWER_SECONDS, START_SECONDS, call_within
 from trainables.common.errors import InputError, last_line_of
 from trainables.common.redaction import redact
 
-REPOSITORY = "~/unlearning"
+REPOSITORY_ON_CLUSTER = "~/unlearning"
 """Where `file_mounts` of a cluster file puts this checkout."""
-REPORT = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
+REPORT_LINE_PATTERN = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
 """The line by which a sweep names its report (platform.sweep.finish)."""
 CONNECT_SECONDS = START_SECONDS
 """Until ssh has forwarded the port, and the job server answers."""
-ONCE = ("--new", "--retry-failed")
+ONE_TIME_OPTIONS = ("--new", "--retry-failed")
 """Options of a sweep that set aside what it has done: a retry would do so again."""
-RAY = [sys.executable, "-m", "ray.scripts.scripts"]
+RAY_COMMAND = [sys.executable, "-m", "ray.scripts.scripts"]
 
 
 def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
@@ -91,7 +91,7 @@ def _create_rayjob(file: ClusterFile, name: str, arguments: Sequence[str]) -> in
     namespace = job["metadata"].get("namespace")
     job["metadata"].pop("name", None)
     job["metadata"]["generateName"] = f"{name.replace('_', '-')}-"
-    if set(ONCE) & set(words):
+    if set(ONE_TIME_OPTIONS) & set(words):
         job["spec"]["backoffLimit"] = 0
     elif "--resume" not in words:
         words.append("--resume")
@@ -118,14 +118,14 @@ def open_client(place: str) -> Iterator[Any]:
     """Yield a JobSubmissionClient by the forward of `ray dashboard FILE`. Raises InputError without an answer."""
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
         os.environ.pop(name, None)  # Ray would take them over the address that it is given
-    if Path(TOKEN).expanduser().exists():  # it is the one that `ray up` has sent to the cluster
+    if Path(RAY_TOKEN_FILE).expanduser().exists():  # it is the one that `ray up` has sent to the cluster
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     from ray.job_submission import JobSubmissionClient  # below the variables: Ray reads them when it is imported
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command, deadline = [*RAY, "dashboard", place, "--port", str(port)], time.monotonic() + CONNECT_SECONDS
+    command, deadline = [*RAY_COMMAND, "dashboard", place, "--port", str(port)], time.monotonic() + CONNECT_SECONDS
     with tempfile.TemporaryFile("w+") as output:
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
         # in a session of its own: an interrupt that is meant for us does not cut it off before us
@@ -160,7 +160,7 @@ def submit_or_attach(client: Any, name: str, arguments: Sequence[str]) -> str:
             cli.print_line(said, error=True)  # the standard stream is for what the sweep prints
             return job.submission_id
     made = client.submit_job(
-        entrypoint=f"cd {REPOSITORY} && exec .venv/bin/{command}",
+        entrypoint=f"cd {REPOSITORY_ON_CLUSTER} && exec .venv/bin/{command}",
         submission_id=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
         metadata={"command": command},
     )
@@ -189,13 +189,13 @@ def _wait_for_status(client: Any, job: str) -> int:
 
 def _fetch_report(place: str, log: str) -> None:
     """Copy the report here, where the sweep has named one."""
-    named = REPORT.findall(log.replace("\r\n", "\n"))
+    named = REPORT_LINE_PATTERN.findall(log.replace("\r\n", "\n"))
     if not named:
         return
-    remote = shlex.quote(named[-1]) if named[-1].startswith("/") else f"{REPOSITORY}/{named[-1]}"
+    remote = shlex.quote(named[-1]) if named[-1].startswith("/") else f"{REPOSITORY_ON_CLUSTER}/{named[-1]}"
     local = Path("runs") / "reports" / Path(named[-1]).name
     local.mkdir(parents=True, exist_ok=True)
-    command = [*RAY, "rsync-down", place, f"{remote}/", f"{local.absolute()}/"]
+    command = [*RAY_COMMAND, "rsync-down", place, f"{remote}/", f"{local.absolute()}/"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         cli.print_line(f"the report was not fetched: {last_line_of(done.stderr or done.stdout)}", error=True)
@@ -205,5 +205,5 @@ def _fetch_report(place: str, log: str) -> None:
 
 def _resume_hint(place: str, job: str, arguments: Sequence[str]) -> str:
     """Return how to see a job again, and how to stop it."""
-    stop = shlex.join(["ray", "exec", place, f"cd {REPOSITORY} && .venv/bin/ray job stop {job}"])
+    stop = shlex.join(["ray", "exec", place, f"cd {REPOSITORY_ON_CLUSTER} && .venv/bin/ray job stop {job}"])
     return f"{job} goes on. See it again: {sweep_command(arguments)}\nstop it: {stop}"

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform.plan import hub_requirements, overrides
-from platform.plan.costs import check_fits, list_needs
+from platform.plan.costs import check_memory_fits, list_memory_needs
 from platform.plan.models import ModelFinder, ReferenceModel, absolute_path, read_architecture, resolve_benchmark
-from platform.plan.plan import Need, Plan
+from platform.plan.plan import MemoryNeed, Plan
 from platform.plan.spaces import STRATEGIES, Space, list_spaces, list_trials
-from search_spaces.schema.axes import STUDY, Range
+from search_spaces.schema.axes import STUDY_PATHS, Range
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks as kinds
 from trainables.benchmarks import model_checks, own
@@ -20,17 +20,17 @@ from trainables.common.fingerprints import hash_json
 from trainables.common.typed_paths import is_folder
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
-from trainables.config.trial import FOLLOWS, Trial, drop_planning_resources, hashed_settings
+from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial, drop_planning_resources, hashed_settings
 from trainables.data import idk_answers, templates
-from trainables.data.hub_folders import HubRequirement, find_folder, is_downloaded
+from trainables.data.hub_folders import HubRequirement, find_downloaded_folder, is_downloaded
 from trainables.methods import custom, method_constants
 from trainables.robustness import attacks
+from trainables.storage.file_names import RESULT, WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT, WEIGHTS
 from trainables.training import memory
 from trainables.training.task_vectors import forget_batches
 
-NAMING = ("name", "searched", "benchmark", "objective", "training", "export", "resources", "fictional")
+HASH_FIELDS = ("name", "searched", "benchmark", "objective", "training", "export", "resources", "fictional")
 """Settings that a sweep's hash is of; trials' own ids hold the others."""
 References = dict[str, list[ReferenceModel]]
 """Reference evaluations by split."""
@@ -42,7 +42,7 @@ class Problems:
 
     found: list[str] = field(default_factory=list)
 
-    def collect(self, action: Any, *arguments: Any) -> Any:
+    def collect_from(self, action: Any, *arguments: Any) -> Any:
         """Return what an action returns, None if it raises InputError."""
         try:
             return action(*arguments)
@@ -51,7 +51,7 @@ class Problems:
                 self.found.append(str(error))
             return None
 
-    def stop(self) -> None:
+    def raise_if_any(self) -> None:
         """Raise InputError with all that was found, if anything was."""
         if self.found:
             raise InputError("; ".join(self.found))
@@ -73,16 +73,16 @@ def make_plan(
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
     warnings = _check_rows_with_models(benchmarks, found)
     spaces = list_spaces(sweep, strategy, benchmarks, _models_of(found, models.kind.REFERENCE, store))
-    if strategy == "paper" and sweep.training.eval_every is None and not any(space.varied for space in spaces):
+    if strategy == "paper" and sweep.training.eval_every is None and not any(space.varied_axes for space in spaces):
         # nothing is chosen: all rows are reported
         sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
         spaces = list_spaces(sweep, strategy, benchmarks, _models_of(found, models.kind.REFERENCE, store))
     problems = Problems()
-    problems.collect(kinds.choose_goals, next(iter(benchmarks.values())), sweep.search.goals)
-    problems.collect(_check_stress, sweep)
+    problems.collect_from(kinds.choose_goals, next(iter(benchmarks.values())), sweep.search.goals)
+    problems.collect_from(_check_stress, sweep)
     every = [space.study for space in spaces]
-    spaces = problems.collect(overrides.select_spaces, spaces, only or []) or spaces
-    problems.collect(_check_sequence, spaces, strategy)
+    spaces = problems.collect_from(overrides.narrow_spaces, spaces, only or []) or spaces
+    problems.collect_from(_check_sequence, spaces, strategy)
     studied = (budget or sweep.trials) if strategy == "optuna" else None
     trials = _follow(list_trials(spaces, sweep, strategy), store)
     shape, needs = _check_trials(sweep, trials, models, problems)
@@ -112,18 +112,18 @@ def _locate_answers(sweep: Sweep) -> Sweep:
     idk = sweep.objective.idk
     if idk is None:
         return sweep
-    named = {"idk": absolute_path(idk), "idk_fingerprint": idk_answers.fingerprint_answers(idk)}
+    named = {"idk": absolute_path(idk), "idk_fingerprint": idk_answers.fingerprint_idk_answers(idk)}
     return sweep.model_copy(update={"objective": sweep.objective.model_copy(update=named)})
 
 
 def _choose_template(sweep: Sweep, store: Storage) -> Sweep:
     """Return the sweep of own rows with the template of the target model's tokenizer, where none is named."""
-    if sweep.benchmark.name != "own" or sweep.benchmark.template != templates.AUTO:
+    if sweep.benchmark.name != "own" or sweep.benchmark.template != templates.AUTO_TEMPLATE:
         return sweep
     place = sweep.tokenizer or sweep.target or f"{sweep.models}/{kinds.get_benchmark('own').TARGET}"
     wanted = HubRequirement("tokenizers" if sweep.tokenizer else "models", place)
     if not is_folder(place) and is_downloaded(wanted, store):  # fetched by an earlier start
-        place = str(find_folder(wanted, store))
+        place = str(find_downloaded_folder(wanted, store))
     chosen = {"template": templates.choose_template(place)}
     return sweep.model_copy(update={"benchmark": sweep.benchmark.model_copy(update=chosen)})
 
@@ -135,7 +135,7 @@ def _list_requests(sweep: Sweep) -> Sweep:
     if sweep.forget is not None:
         raise InputError("give either forget or requests: each file in the folder requests is what one request forgets")
     splits = tuple(row_files.list_requests(sweep.requests))
-    if sweep.splits not in (splits, (own.SPLIT,)):
+    if sweep.splits not in (splits, (own.OWN_SPLIT,)):
         raise InputError(
             "benchmark.split, requests: each file is a split; run the first ones by --only benchmark.split="
         )
@@ -148,11 +148,11 @@ def _check_sequence(spaces: list[Space], strategy: str) -> None:
     for space in spaces:
         benchmark = space.fixed["benchmark"]
         seen.add(benchmark.split)
-        before = kinds.get_benchmark(benchmark.name).split_before(benchmark.split)
+        before = kinds.get_benchmark(benchmark.name).split_unlearned_before(benchmark.split)
         if before and before not in seen:
             raise InputError(f"benchmark.split: {benchmark.split} goes on from {before}; name that before it")
-        if before and (strategy == "optuna" or space.varied):
-            several = f"not several values of {', '.join(space.varied)}" if space.varied else "no search"
+        if before and (strategy == "optuna" or space.varied_axes):
+            several = f"not several values of {', '.join(space.varied_axes)}" if space.varied_axes else "no search"
             raise InputError(
                 f"{benchmark.split} goes on from {before} with the same settings: {several}; add --strategy paper, or "
                 "--set PATH=VALUE with one value of each"
@@ -164,10 +164,10 @@ def _follow(trials: list[Trial], store: Storage) -> list[Trial]:
     found: list[Trial] = []
     made: dict[tuple[Any, ...], str] = {}
     for trial in trials:
-        before = kinds.get_benchmark(trial.benchmark.name).split_before(trial.benchmark.split)
+        before = kinds.get_benchmark(trial.benchmark.name).split_unlearned_before(trial.benchmark.split)
         settings = trial.method, trial.rectifier.name, trial.seed
         if key := made.get((before, *settings)):
-            left = {"path": str(store.trial(key) / WEIGHTS), "fingerprint": f"{FOLLOWS}{key}"}
+            left = {"path": str(store.trial(key) / WEIGHTS), "fingerprint": f"{EARLIER_TRIAL_PREFIX}{key}"}
             left |= {"revision": None, "tokenizer": None}
             trial = trial.model_copy(update={"target": trial.target.model_copy(update=left)})
         made[trial.benchmark.split, *settings] = trial.id()
@@ -178,14 +178,14 @@ def _follow(trials: list[Trial], store: Storage) -> list[Trial]:
 def _resolve_data_and_models(sweep: Sweep, store: Storage) -> tuple[dict[str, Benchmark], ModelFinder, References]:
     """Return rows, models and reference evaluations of every split. Raises InputError with every problem of theirs."""
     problems = Problems()
-    problems.collect(templates.check_template, sweep.benchmark.template)
-    benchmarks = {split: problems.collect(resolve_benchmark, sweep, split, store) for split in sweep.splits}
+    problems.collect_from(templates.check_template, sweep.benchmark.template)
+    benchmarks = {split: problems.collect_from(resolve_benchmark, sweep, split, store) for split in sweep.splits}
     for name in ("target", "baseline", "models"):
-        problems.collect(ModelFinder(sweep, store, sweep.benchmark).check_given, name)
-    problems.stop()
+        problems.collect_from(ModelFinder(sweep, store, sweep.benchmark).check_given_folder, name)
+    problems.raise_if_any()
     models = ModelFinder(sweep, store, next(iter(benchmarks.values())))
-    found = {split: problems.collect(models.find_references, benchmark) for split, benchmark in benchmarks.items()}
-    problems.stop()
+    found = {split: problems.collect_from(models.find_references, benchmark) for split, benchmark in benchmarks.items()}
+    problems.raise_if_any()
     return benchmarks, models, found
 
 
@@ -198,34 +198,34 @@ def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: Refere
         problems.found += fitting.problems
         warnings += fitting.warnings
     problems.found = list(dict.fromkeys(problems.found))
-    problems.stop()
+    problems.raise_if_any()
     return tuple(dict.fromkeys(warnings))
 
 
 def _check_trials(
     sweep: Sweep, trials: list[Trial], models: ModelFinder, problems: Problems
-) -> tuple[Shape | None, tuple[Need, ...]]:
+) -> tuple[Shape | None, tuple[MemoryNeed, ...]]:
     """Return the sizes of the trials' model, and what memory they need. Raises InputError with every problem."""
     for trial in (trial for trial in trials if METHODS[trial.method].steers):
         depth = read_architecture(trial.target, models.recipes).get("num_hidden_layers")
         settings = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
         if isinstance(depth, int):  # which is not known of a model that is not fetched
-            problems.collect(method_constants.check_steered_layer, settings.layer, depth)
+            problems.collect_from(method_constants.check_steered_layer, settings.layer, depth)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if "idk" in METHODS[trial.method].reads):
-        problems.collect(kinds.get_benchmark(benchmark.name).check_questions, benchmark)
+        problems.collect_from(kinds.get_benchmark(benchmark.name).check_rows_are_questions, benchmark)
     for name in sorted({trial.method for trial in trials if METHODS[trial.method].custom}):
-        problems.collect(custom.load_custom_part, name, "make")
+        problems.collect_from(custom.load_custom_part, name, "make")
     for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):
-        problems.collect(custom.load_custom_part, name, "Rectifier")
+        problems.collect_from(custom.load_custom_part, name, "Rectifier")
     sizes = read_architecture(trials[0].target, models.recipes) if trials else {}
-    shape = memory.shape_of(sizes) if sizes else sweep.backbone.shape if sweep.backbone else None
-    needs = list_needs(sweep, trials, shape)
-    problems.collect(check_fits, needs)
+    shape = memory.parse_model_shape(sizes) if sizes else sweep.backbone.shape if sweep.backbone else None
+    needs = list_memory_needs(sweep, trials, shape)
+    problems.collect_from(check_memory_fits, needs)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
-        points = kinds.get_benchmark(benchmark.name).forget_points(benchmark)
+        points = kinds.get_benchmark(benchmark.name).count_forget_points(benchmark)
         if points is not None:
-            problems.collect(forget_batches.check_batches, points, sweep.task_vector.batches, benchmark.split)
-    problems.stop()
+            problems.collect_from(forget_batches.check_batch_count, points, sweep.task_vector.batches, benchmark.split)
+    problems.raise_if_any()
     return shape, needs
 
 
@@ -253,14 +253,14 @@ def _models_of(references: References, role: str, store: Storage) -> dict[str, t
 
 def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[ReferenceModel, ...]) -> str:
     """Return eight hex digits of the sweep's fixed part: an added value of an axis changes none of it."""
-    fixed: dict[str, Any] = {k: v for k, v in hashed_settings(_without_axes(sweep)).items() if k in NAMING}
+    fixed: dict[str, Any] = {k: v for k, v in hashed_settings(_without_axes(sweep)).items() if k in HASH_FIELDS}
     for place in ("data", "sources"):
         fixed.get("benchmark", {}).pop(place, None)
     drop_planning_resources(fixed)
     benchmark = next(iter(benchmarks.values()))
     fixed["data"] = str(benchmark.fingerprint)
     if not benchmark.is_fictional:
-        fixed["data"] = kinds.get_benchmark(benchmark.name).shared_fingerprint(benchmark)
+        fixed["data"] = kinds.get_benchmark(benchmark.name).fingerprint_all_splits(benchmark)
     fixed["models"] = sorted({str(ref.model.fingerprint) for ref in references if ref.role == "original"})
     return hash_json(fixed)[:8]
 
@@ -271,7 +271,7 @@ def _without_axes(sweep: Sweep) -> Sweep:
     for path, axis in sweep.axes.items():
         section, _, name = path.rpartition(".")
         own: Any = sweep if not section else changed.get(section, getattr(sweep, section, None))
-        if path in STUDY or not hasattr(own, name) or getattr(own, name) in axis:
+        if path in STUDY_PATHS or not hasattr(own, name) or getattr(own, name) in axis:
             continue
         value = axis.low if isinstance(axis, Range) else axis[0]
         changed |= {section: own.model_copy(update={name: value})} if section else {name: value}

@@ -12,39 +12,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from platform.plan.plan import Need, Plan
+from platform.plan.plan import MemoryNeed, Plan
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks
-from trainables.benchmarks.base import EvaluationSize, SizeEstimate
+from trainables.benchmarks.base import EvaluationSize, TrainingSize
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
-from trainables.config.settings import CACHED_PER_PASS, Benchmark, Resources, Shape, Training
-from trainables.config.shared_artifacts import Recipe, direction_of
+from trainables.config.settings import CACHED_TOKENS, Benchmark, Resources, Shape, Training
+from trainables.config.shared_artifacts import Recipe, find_direction_of_trial
 from trainables.config.trial import Trial
 from trainables.training import memory, sampling
 
 Rates = Mapping[str, float]
 
-SAVING = (
+MEMORY_ADVICE = (
     "more ranks (--set resources.ranks=N), --set resources.precision=bf16, resources.gradient_checkpointing=true, "
     "resources.offload_optimizer=true, resources.micro_batch=none, training.lora_rank=8"
 )
 """What makes a trial smaller."""
-SUSTAINED, READ = 0.3, 0.5
+REACHED_PEAK_SHARE, REACHED_BANDWIDTH_SHARE = 0.3, 0.5
 """The shares of a GPU's dense peak that training reaches (measured), and of its bandwidth that generation reaches."""
-CORE = {"bf16": 60e9, "fp32": 60e9, "bandwidth": 10e9, "launch": 10e-6}
+CPU_CORE_RATES = {"bf16": 60e9, "fp32": 60e9, "bandwidth": 10e9, "launch": 10e-6}
 """Of a CPU's core: operations and bytes a second, seconds for a launch."""
-FORWARD, BACKWARD, LAUNCH = 39, 72, 33e-6
+FORWARD, BACKWARD, LAUNCH_SECONDS = 39, 72, 33e-6
 """Operations that a Llama's layer launches in each direction (counted); seconds for one beside a GPU (measured)."""
-NEW_TOKENS, ROW_TOKENS, CPU_PASS = 200, 256, 1024
+NEW_TOKENS, ROW_TOKENS, CPU_TOKENS = 200, 256, 1024
 """Tokens that a row is given at most, those of such a row with its prompt, and those of a pass where nothing is set."""
-START, LOADING, DISK, TEXT = 20.0, 1.0, 1e9, 5e-6
+SWEEP_START_SECONDS, LOAD_SECONDS, DISK_SPEED, SECONDS_PER_TEXT_TOKEN = 20.0, 1.0, 1e9, 5e-6
 """Seconds until a sweep's first work, and until a trial's beside reading its model; bytes a second of that; seconds for
 a token that an evaluation reads, by a tokenizer and ROUGE."""
-FULL, OTHERS = 4000, 200
+AUTHOR_ROWS, OTHER_ROWS = 4000, 200
 """Rows of TOFU's authors, and of the others that a model is made from."""
-DEVICES = Path("/proc/driver/nvidia/gpus")
-GPUS: dict[str, dict[str, float]] = {
+NVIDIA_GPU_FOLDER = Path("/proc/driver/nvidia/gpus")
+GPU_RATES: dict[str, dict[str, float]] = {
     "A100": {"bf16": 312e12, "fp32": 19.5e12, "bandwidth": 2.0e12, "memory": 40e9},
     "H100": {"bf16": 989e12, "fp32": 67e12, "bandwidth": 3.35e12, "memory": 80e9},
     "H200": {"bf16": 989e12, "fp32": 67e12, "bandwidth": 4.8e12, "memory": 141e9},
@@ -54,31 +54,31 @@ GPUS: dict[str, dict[str, float]] = {
 """Dense operations a second by precision, bytes a second of the memory, and its least size: the maker's data sheets."""
 
 
-def find_gpu() -> str | None:
-    """Return the name of this machine's first GPU if it is one of GPUS."""
-    models = [path.read_text().replace(" ", "") for path in sorted(DEVICES.glob("*/information"))]
-    return next((name for name in GPUS if models and name in models[0]), None)
+def find_gpu_name() -> str | None:
+    """Return the name of this machine's first GPU if it is one of GPU_RATES."""
+    models = [path.read_text().replace(" ", "") for path in sorted(NVIDIA_GPU_FOLDER.glob("*/information"))]
+    return next((name for name in GPU_RATES if models and name in models[0]), None)
 
 
-def check_fits(needs: Sequence[Need]) -> None:
+def check_memory_fits(needs: Sequence[MemoryNeed]) -> None:
     """Raise InputError on trials that cannot fit, with the numbers of the largest."""
     tight = [need for need in needs if not need.fit.fits]
     if not tight:
         return
     worst = max(tight, key=lambda need: need.fit.peak.total)
     fit = worst.fit
-    parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in worst.document()["bytes"].items() if size >= 5e7)
+    parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in worst.to_json_dict()["bytes"].items() if size >= 5e7)
     more = f"; {len(tight) - 1} other kinds of trials do not fit either" if len(tight) > 1 else ""
-    size = math.ceil(fit.peak.total / memory.USABLE / 1e9)
+    size = math.ceil(fit.peak.total / memory.MEMORY_SHARE / 1e9)
     raise InputError(
         f"resources: {worst.method} with rectifier {worst.rectifier} on {worst.split} needs "
         f"{fit.peak.total / 1e9:.1f} GB on each rank (ZeRO {fit.stage}, micro-batch {fit.micro_batch}: {parts}), "
-        f"of a GPU {(fit.limit or 0.0) / 1e9:.1f} GB are usable{more}; take {SAVING}, or GPUs of {size} GB "
+        f"of a GPU {(fit.limit or 0.0) / 1e9:.1f} GB are usable{more}; take {MEMORY_ADVICE}, or GPUs of {size} GB "
         "(--set resources.gpu_memory=GB)"
     )
 
 
-def list_needs(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None) -> tuple[Need, ...]:
+def list_memory_needs(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None) -> tuple[MemoryNeed, ...]:
     """Return the memory that trials need; nothing if the model's sizes are not known before it is fetched."""
     if shape is None:
         return ()
@@ -86,15 +86,15 @@ def list_needs(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None) -> tu
     if resources.gpus and resources.gpu_memory is not None:
         device = resources.gpu_memory * 1e9 * min(1.0, resources.gpus)
     texts = dict.fromkeys((trial.benchmark, trial.training.max_length) for trial in trials)
-    sizes = {text: benchmarks.get_benchmark(text[0].name).size_estimate(*text) for text in texts}
+    sizes = {text: benchmarks.get_benchmark(text[0].name).training_size(*text) for text in texts}
     kinds = {
         (one.method, one.rectifier.name, one.benchmark.split, one.training, one.objective, one.rectifier.parts): one
         for one in trials
     }
-    needs: dict[tuple[str, str, str], Need] = {}
+    needs: dict[tuple[str, str, str], MemoryNeed] = {}
     for (method, rectifier, split, *_), trial in kinds.items():  # of each cell the trial that takes most
         longest = sizes[trial.benchmark, trial.training.max_length].longest
-        need = Need(method, rectifier, split, memory.fit_memory(trial, shape, longest, device))
+        need = MemoryNeed(method, rectifier, split, memory.fit_memory(trial, shape, longest, device))
         cell = (method, rectifier, split)
         needs[cell] = max(needs.get(cell, need), need, key=lambda one: one.fit.peak.total)
     return tuple(needs.values())
@@ -103,16 +103,16 @@ def list_needs(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None) -> tu
 def find_rates(resources: Resources) -> dict[str, float]:
     """Return the operations (by precision) and bytes a second of a rank's device, and the seconds for a launch."""
     if not resources.gpus:
-        return {name: rate if name == "launch" else rate * resources.cpus for name, rate in CORE.items()}
-    part, peak = min(1.0, resources.gpus), GPUS[resources.gpu_name or find_gpu() or "A100"]
-    shares = {"bf16": SUSTAINED, "fp32": SUSTAINED, "bandwidth": READ}
-    return {"launch": LAUNCH} | {name: part * share * peak[name] for name, share in shares.items()}
+        return {name: rate if name == "launch" else rate * resources.cpus for name, rate in CPU_CORE_RATES.items()}
+    part, peak = min(1.0, resources.gpus), GPU_RATES[resources.gpu_name or find_gpu_name() or "A100"]
+    shares = {"bf16": REACHED_PEAK_SHARE, "fp32": REACHED_PEAK_SHARE, "bandwidth": REACHED_BANDWIDTH_SHARE}
+    return {"launch": LAUNCH_SECONDS} | {name: part * share * peak[name] for name, share in shares.items()}
 
 
 def training_seconds(trial: Trial, shape: Shape, points: int, tokens: float, rows: int, rates: Rates) -> float:
     """Return the seconds of training on `points` forget rows of `tokens` tokens on average, `rows` in a pass."""
     once = 8 if trial.resources.gradient_checkpointing else 6
-    each = shape.parameters / rates[trial.resources.precision] / trial.resources.ranks
+    each = shape.parameter_count / rates[trial.resources.precision] / trial.resources.ranks
     if trial.task_vector is not None:
         return once * points * tokens * (trial.task_vector.steps + 2) * each
     needs, rectifier = METHODS[trial.method].needs, RECTIFIERS[trial.rectifier.name]
@@ -144,19 +144,19 @@ def evaluation_seconds(trial: Trial, shape: Shape, points: int, size: Evaluation
             part = benchmarks.get_benchmark(few.name).evaluation_size(few).read / max(1.0, size.read)
         count += part * ((_count_steps(trial, points) - 1) // trial.training.eval_every) / shared
     budget = resources.evaluation_tokens or (memory.MOST_TOKENS if resources.gpus else memory.CPU_TOKENS)
-    operations = 2 * shape.parameters / rates[precision]
+    operations = 2 * shape.parameter_count / rates[precision]
     launching = shape.layers * FORWARD * rates["launch"]
-    weights = shape.parameters * memory.WIDTH[precision] / rates["bandwidth"]
-    waves = math.ceil(size.generated / NEW_TOKENS / max(1, CACHED_PER_PASS * budget // ROW_TOKENS))
+    weights = shape.parameter_count * memory.WEIGHT_BYTES[precision] / rates["bandwidth"]
+    waves = math.ceil(size.generated / NEW_TOKENS / max(1, CACHED_TOKENS * budget // ROW_TOKENS))
     reading = max(size.read * operations, math.ceil(size.read / budget) * launching)
     generating = max(size.generated * operations, waves * NEW_TOKENS * max(launching, weights))
-    return count * (reading + generating + size.read * TEXT)
+    return count * (reading + generating + size.read * SECONDS_PER_TEXT_TOKEN)
 
 
-def find_sizes(sweep: Sweep, benchmark: Benchmark, training: Training) -> tuple[SizeEstimate, EvaluationSize]:
+def text_sizes(sweep: Sweep, benchmark: Benchmark, training: Training) -> tuple[TrainingSize, EvaluationSize]:
     """Return how much text a trial trains on and an evaluation reads; of authors that a sweep invents, too."""
     kind, made = benchmarks.get_benchmark(benchmark.name), sweep.fictional
-    text, asked = kind.size_estimate(benchmark, training.max_length), kind.evaluation_size(benchmark)
+    text, asked = kind.training_size(benchmark, training.max_length), kind.evaluation_size(benchmark)
     if text.points is None and training.max_steps is not None:
         return replace(text, points=training.max_steps * training.batch_size), asked
     if made is None or not benchmark.is_fictional:
@@ -166,23 +166,23 @@ def find_sizes(sweep: Sweep, benchmark: Benchmark, training: Training) -> tuple[
     return replace(text, points=points), asked
 
 
-def estimate_trials(plan: Plan, shape: Shape) -> float | None:
+def estimate_trial_seconds(plan: Plan, shape: Shape) -> float | None:
     """Return the seconds of all trials one after another; None where the number of rows is not known.
 
     The known trials of an Optuna study stand for all that it is to have.
     """
-    known, total, rates = plan.studies(), 0.0, find_rates(plan.sweep.resources)
+    known, total, rates = plan.trials_by_study(), 0.0, find_rates(plan.sweep.resources)
     fitting = {(need.method, need.rectifier, need.split): need.fit.micro_batch for need in plan.needs}
-    loading = LOADING + shape.parameters * memory.WIDTH[plan.sweep.resources.precision] / DISK
+    loading = LOAD_SECONDS + shape.parameter_count * memory.WEIGHT_BYTES[plan.sweep.resources.precision] / DISK_SPEED
     trained: set[str] = set()
     for trial in plan.trials:
         share = plan.planned[trial.study()] / len(known[trial.study()])
-        text, asked = find_sizes(plan.sweep, trial.benchmark, trial.training)
+        text, asked = text_sizes(plan.sweep, trial.benchmark, trial.training)
         if text.points is None:
             return None
         rows = fitting[trial.method, trial.rectifier.name, trial.benchmark.split]
-        rows = rows if trial.resources.gpus else max(1, int(CPU_PASS / text.mean))
-        made = direction_of(trial)  # trials that differ by their strength alone share it
+        rows = rows if trial.resources.gpus else max(1, int(CPU_TOKENS / text.mean))
+        made = find_direction_of_trial(trial)  # trials that differ by their strength alone share it
         key = made.id() if made else trial.id()
         if key not in trained:
             trained.add(key)
@@ -191,15 +191,15 @@ def estimate_trials(plan: Plan, shape: Shape) -> float | None:
     return total
 
 
-def estimate_making(plan: Plan, shape: Shape, recipes: Sequence[Recipe], evaluations: int) -> float:
+def estimate_model_making_seconds(plan: Plan, shape: Shape, recipes: Sequence[Recipe], evaluations: int) -> float:
     """Return the seconds for models, those from one base side by side, and evaluations of target and retain models."""
     first, authors, rates = plan.trials[0], plan.sweep.fictional, find_rates(plan.sweep.resources)
-    text, asked = find_sizes(plan.sweep, first.benchmark, first.training)
-    count, rows = authors.authors * authors.questions if authors else FULL, max(1, int(CPU_PASS / text.mean))
+    text, asked = text_sizes(plan.sweep, first.benchmark, first.training)
+    count, rows = authors.authors * authors.questions if authors else AUTHOR_ROWS, max(1, int(CPU_TOKENS / text.mean))
     plain = Trial(method="ga", target=first.target, resources=first.resources)
     trained = {recipe.base: plain.model_copy(update={"training": recipe.training}) for recipe in recipes}
-    made = sum(training_seconds(one, shape, count + OTHERS, text.mean, rows, rates) for one in trained.values())
-    return made + evaluations * (LOADING + evaluation_seconds(plain, shape, 0, asked, rates))
+    made = sum(training_seconds(one, shape, count + OTHER_ROWS, text.mean, rows, rates) for one in trained.values())
+    return made + evaluations * (LOAD_SECONDS + evaluation_seconds(plain, shape, 0, asked, rates))
 
 
 def _count_steps(trial: Trial, points: int) -> int:

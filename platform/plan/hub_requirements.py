@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from platform.plan.models import BASE, ReferenceModel
+from platform.plan.models import BASE_ROLE, ReferenceModel
 from search_spaces.schema import backbones
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks as kinds
@@ -13,9 +13,9 @@ from trainables.config.shared_artifacts import Recipe
 from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement, is_downloaded
 from trainables.storage.folder_storage import Storage
-from trainables.training.model_files import check_tokenizer
+from trainables.training.model_files import check_tokenizer_folder
 
-OFFLINE = "without a network, on the machine that runs the sweep (with --cluster: its head)"
+OFFLINE_ADVICE = "without a network, on the machine that runs the sweep (with --cluster: its head)"
 
 
 def list_hub_requirements(
@@ -28,18 +28,18 @@ def list_hub_requirements(
         found += [requirement for benchmark in benchmarks.values() for requirement in kind.hub_requirements(benchmark)]
         found += [each for recipe in recipes for each in raw_rows.hub_requirements(recipe.data, recipe.revision)]
     loaded = [((ref.role == "retain" and kind.retain_role(ref.split)) or kind.TARGET, ref.model) for ref in references]
-    loaded += [(BASE, recipe.base) for recipe in recipes if recipe.base is not None]
+    loaded += [(BASE_ROLE, recipe.base) for recipe in recipes if recipe.base is not None]
     for role, model in loaded:
         if (model.fingerprint or "").startswith("hub:"):
             given = [name for name in ("target", "baseline") if model.path == getattr(sweep, name)]
             option, folder = (f"{given[0]}=DIR", "") if given else ("models=DIR", role)
             found.append(HubRequirement("models", model.path, model.revision, "", option, folder=folder))
-        if model.tokenizer and not check_tokenizer(model.tokenizer):
+        if model.tokenizer and not check_tokenizer_folder(model.tokenizer):
             found.append(HubRequirement("tokenizers", model.tokenizer, None, "", "tokenizer=DIR"))
     return tuple({one.key: one for one in (*found, *reversed(found))}.values())  # of several of one key the first
 
 
-def describe_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Storage) -> tuple[str, ...]:
+def describe_missing(sweep: Sweep, required: Iterable[HubRequirement], store: Storage) -> tuple[str, ...]:
     """Return what a start needs beyond its plan, as texts: GPUs, and what the storage lacks of the hub."""
     gpus = sweep.resources.gpus * sweep.resources.ranks
     needs = [f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)"] if gpus else []
@@ -52,10 +52,10 @@ def describe_requirement(requirement: HubRequirement) -> str:
     options = " --repo-type dataset" if requirement.repo_type == "dataset" else ""
     options += f" --revision {requirement.revision}" if requirement.revision else ""
     download = f"hf download {requirement.id}{options} (where there is a network; then copy HF_HOME)"
-    lines = [f"{requirement.label} from the hub; {OFFLINE}:", f"{download}, or {requirement.option}"]
+    lines = [f"{requirement.label} from the hub; {OFFLINE_ADVICE}:", f"{download}, or {requirement.folder_option}"]
     if requirement.gated:
         lines.append(requirement.gated)
-    elif requirement.kind in ("models", "tokenizers") and requirement.id.startswith(backbones.GATED):
+    elif requirement.kind in ("models", "tokenizers") and requirement.id.startswith(backbones.GATED_HUB_PREFIXES):
         page = f"https://huggingface.co/{requirement.id}"
         lines.append(f"it is gated: accept its licence at {page} and set HF_TOKEN (or log in with 'hf auth login')")
     return "\n  ".join(lines)

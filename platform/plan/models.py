@@ -8,28 +8,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search_spaces.schema.sweep import FILES, ModelTraining, Sweep
+from search_spaces.schema.sweep import OWN_FILE_FIELDS, ModelTraining, Sweep
 from trainables import benchmarks as kinds
-from trainables.benchmarks.base import ITSELF
+from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
-from trainables.common.typed_paths import describe_path, exists, expand_home, is_file, is_folder, list_folder
-from trainables.config.settings import FICTIONAL, Benchmark, Model, Training
+from trainables.common.typed_paths import describe_folder, describe_path, exists, expand_home, is_file, is_folder
+from trainables.config.settings import FICTION_PREFIX, Benchmark, Model, Training
 from trainables.config.shared_artifacts import Recipe, evaluation_id
 from trainables.data import raw_rows
 from trainables.storage.atomic_files import check_content, read_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import RETRAINED
-from trainables.training.model_files import check_model, check_tokenizer, fingerprint_model
+from trainables.training.model_files import check_model_folder, check_tokenizer_folder, fingerprint_model
 
-FINETUNED = "tofu"
+FINETUNABLE_BENCHMARK = "tofu"
 """The benchmark whose models are fine-tuned here: their roles are configurations of its data."""
-OWN = (
+OWN_HINT = (
     "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE [--set retain=FILE --set eval=FILE]"
 )
 """What to type for a model and rows of your own."""
-BASE = "base"
+BASE_ROLE = "base"
 """The folder in `models` of the model that the others are fine-tuned from."""
 
 
@@ -58,7 +58,7 @@ class ModelFinder:
         split, precision, role = benchmark.split, self.sweep.resources.precision, self.kind.retain_role(benchmark.split)
         retain = self.find_model(role) if role else None
         target = self.find_model(self.kind.TARGET)
-        first = ITSELF if self.kind.REFERENCE == "original" else None
+        first = RETAIN_MODEL_ITSELF if self.kind.REFERENCE == "original" else None
         retain_id = evaluation_id(retain, benchmark, None, precision) if retain else first
         found = [ReferenceModel("original", split, target, evaluation_id(target, benchmark, retain_id, precision))]
         if retain and retain_id:
@@ -91,7 +91,7 @@ class ModelFinder:
         folder = Path(absolute_path(self.sweep.models))
         if is_folder(folder / role) and not seed:
             return self._resolve(Model(path=str(folder / role)), f"models/{role}")
-        for base in (folder / BASE,) if published else (folder, folder / BASE):
+        for base in (folder / BASE_ROLE,) if published else (folder, folder / BASE_ROLE):
             if is_file(base / "config.json"):
                 return self._finetune(role, self._resolve(Model(path=str(base)), "models"), seed)
         lacks = "base model to fine-tune it from (base/, or config.json in the folder itself)"
@@ -100,15 +100,15 @@ class ModelFinder:
             roles = [None if self.sweep.target else self.kind.TARGET, *map(self.kind.retain_role, self.sweep.splits)]
             lacking = ", ".join(f"{name}/" for name in dict.fromkeys(roles) if name and not is_folder(folder / name))
             lacks = f"{lacking}; put each model into its own folder there"
-        raise InputError(f"models: {folder} has no {lacks}; it has {list_folder(folder)}")
+        raise InputError(f"models: {folder} has no {lacks}; it has {describe_folder(folder)}")
 
-    def check_given(self, name: str) -> None:
+    def check_given_folder(self, name: str) -> None:
         """Raise InputError if the folder of `target`, `baseline` or `models` is wrong."""
         place = getattr(self.sweep, name)
         if place is None:
             return
         if name != "models":
-            check_model(self._choose(Model(path=place)), name)
+            check_model_folder(self._choose(Model(path=place)), name)
         elif not is_folder(absolute_path(place)):
             raise InputError(f"models: no folder {describe_path(place)}")
 
@@ -124,7 +124,7 @@ class ModelFinder:
         """Return what the models are fine-tuned from, None: from random weights."""
         if self.sweep.backbone is not None:
             base = self.sweep.backbone.base
-            return self._resolve(base, f"models/{BASE}") if base else None
+            return self._resolve(base, f"models/{BASE_ROLE}") if base else None
         trained = self._require_model_training()
         if trained.pretraining is None:
             return None
@@ -133,10 +133,10 @@ class ModelFinder:
     def _finetune(self, role: str, base: Model | None, seed: int) -> Model:
         """Plan the recipe of a model. Raises InputError: of other benchmarks than TOFU none is fine-tuned here."""
         backbone, benchmark = self.sweep.backbone, self.benchmark
-        if benchmark.name == FINETUNED and backbone is None:
+        if benchmark.name == FINETUNABLE_BENCHMARK and backbone is None:
             trained = self._require_model_training()
             return self._plan_recipe((role, *trained.general_configs), trained.finetuning, base, seed)
-        if benchmark.name == FINETUNED and backbone and backbone.finetuning and base:
+        if benchmark.name == FINETUNABLE_BENCHMARK and backbone and backbone.finetuning and base:
             return self._plan_recipe((role,), backbone.finetuning, base, seed)
         named = f"{backbone.name} has no" if backbone else "there is no"
         retain = self.kind.retain_role(benchmark.split)
@@ -155,7 +155,7 @@ class ModelFinder:
         trained, benchmark = self.sweep.model_training, self.benchmark
         data = str(benchmark.fingerprint)
         if not benchmark.is_fictional:
-            if raw_rows.names_folder(benchmark.data):
+            if raw_rows.is_local_folder(benchmark.data):
                 for name in configs:
                     raw_rows.require_file(Path(benchmark.data), name)
             read = (*configs, *(() if base else ("full", "real_authors", "world_facts")))  # the last make a tokenizer
@@ -188,9 +188,9 @@ class ModelFinder:
     def _resolve(self, model: Model, field_name: str) -> Model:
         """Return the model as chosen, with absolute folders and its fingerprint."""
         model = self._choose(model)
-        if check_model(model, field_name):
+        if check_model_folder(model, field_name):
             model = model.model_copy(update={"path": absolute_path(model.path)})
-        if model.tokenizer and check_tokenizer(model.tokenizer):
+        if model.tokenizer and check_tokenizer_folder(model.tokenizer):
             model = model.model_copy(update={"tokenizer": absolute_path(model.tokenizer)})
         return model.model_copy(update={"fingerprint": fingerprint_model(model)})
 
@@ -221,8 +221,8 @@ def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
         from trainables.data.fictional import VERSION
 
         key = hash_json({"version": VERSION, **sweep.fictional.model_dump(mode="json")})[:12]
-        check_content(store.data(key), "benchmark.data")
-        return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"{FICTIONAL}{key}"})
+        check_content(store.data_folder(key), "benchmark.data")
+        return chosen.model_copy(update={"data": str(store.data_folder(key)), "fingerprint": f"{FICTION_PREFIX}{key}"})
     if is_folder(chosen.data):
         chosen = chosen.model_copy(update={"data": absolute_path(chosen.data)})
     kind.check_rows(chosen)
@@ -233,13 +233,13 @@ def _place_answers(sweep: Sweep, store: Storage) -> str:
     """Return the file of the target model's answers to neutral prompts."""
     models = ModelFinder(sweep, store, sweep.benchmark)
     asked = models.find_model(models.kind.TARGET), sweep.benchmark.template, sweep.resources.precision
-    return str(store.data(model_answers.answers_id(*asked)) / model_answers.FILE)
+    return str(store.data_folder(model_answers.answers_id(*asked)) / model_answers.ANSWERS_FILE)
 
 
 def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
     """Return where further parts of the data are, local ones as absolute paths. Raises InputError."""
     at = dict(source.split("=", 1) for source in sweep.benchmark.sources)
-    given = {name: place for name in FILES if (place := getattr(sweep, name)) is not None}
+    given = {name: place for name in OWN_FILE_FIELDS if (place := getattr(sweep, name)) is not None}
     if sweep.benchmark.name == "own":
         if place := given.pop("requests", None):
             given |= row_files.list_requests(place)[split]
@@ -247,11 +247,11 @@ def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
         known = {"target": sweep.target or sweep.models, **at}
         missing = [name for name in ("target", "forget") if not known.get(name)]
         if missing:
-            raise InputError(f"{', '.join(missing)}: not given; {OWN}")
+            raise InputError(f"{', '.join(missing)}: not given; {OWN_HINT}")
         auto, _, further = at.get("retain", model_answers.AUTO).partition(",")
         if auto == model_answers.AUTO:
             at |= {model_answers.ANSWERS: _place_answers(sweep, store), "retain": further}
     elif named := [*given, *(["baseline"] if sweep.baseline else [])]:
-        raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN}")
+        raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN_HINT}")
     here = {part: absolute_path(place) if exists(place) else place for part, place in at.items() if place}
     return tuple(f"{part}={place}" for part, place in sorted(here.items()))

@@ -14,25 +14,25 @@ from pydantic import ValidationError
 
 import search_spaces.backbones
 from platform.plan.spaces import Space, nearest_value, spell_setting
-from search_spaces.schema.axes import STUDY, Axis, Range, check_axis, list_axis_paths
+from search_spaces.schema.axes import STUDY_PATHS, Axis, Range, check_axis, list_axis_paths
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import Sweep
-from trainables.common.cli import describe_invalid
+from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.regular_files import read_text
 from trainables.common.typed_paths import expand_home
-from trainables.config.method_tables import SETTINGS
+from trainables.config.method_tables import MAIN_SETTINGS
 from trainables.config.settings import FrozenSettings
 from trainables.config.trial import has_effect
 
-RANGE = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
+RANGE_PATTERN = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
 DEFAULTS = {name: field.default for name, field in Sweep.model_fields.items()}
-SECTIONS = {name: default for name, default in DEFAULTS.items() if isinstance(default, FrozenSettings)}
+SWEEP_SECTIONS = {name: default for name, default in DEFAULTS.items() if isinstance(default, FrozenSettings)}
 """Groups of settings of a sweep, such as `training`."""
-SINGLE = {name for name, default in DEFAULTS.items() if default is None} - {"backbone", "fictional", "model_training"}
+OPTIONAL = {name for name, default in DEFAULTS.items() if default is None} - {"backbone", "fictional", "model_training"}
 """Settings of the sweep itself, such as `models`."""
 BACKBONE = "backbone"  # its hub ids, template, learning rate and precision
-STRENGTHS = ("task_vector.stg", "task_vector.strength")  # one method has the one, another the other
+STRENGTH_PATHS = ("task_vector.stg", "task_vector.strength")  # one method has the one, another the other
 
 
 def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
@@ -50,18 +50,18 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
             axis = _parse_axis(path, text, sweep)
             if axis is not None:
                 axes[path], document["axes"][path] = text, axis
-            one = isinstance(axis, tuple) and len(axis) == 1 and path not in (*STUDY, *STRENGTHS)
-            if axis is None or (one and path.split(".")[0] in SECTIONS):
+            one = isinstance(axis, tuple) and len(axis) == 1 and path not in (*STUDY_PATHS, *STRENGTH_PATHS)
+            if axis is None or (one and path.split(".")[0] in SWEEP_SECTIONS):
                 _set_field(document, path, text)  # trials that do not read an axis have the field, too
         except ValueError as error:
             problems.append(str(error))
     document["searched"] = tuple(path for path in document["searched"] if path not in axes)
     if document["varied"]:  # a typed axis of gamma or tau multiplies the one that the sweep varies alone
-        document["varied"] += tuple(path for name in SETTINGS if (path := f"rectifier.{name}") in axes)
+        document["varied"] += tuple(path for name in MAIN_SETTINGS if (path := f"rectifier.{name}") in axes)
     try:
         changed = Sweep.model_validate(document)
     except ValidationError as error:
-        raise InputError(f"--set: {'; '.join([*problems, describe_invalid(error)])}") from error
+        raise InputError(f"--set: {'; '.join([*problems, describe_invalid_settings(error)])}") from error
     if problems:
         raise InputError(f"--set: {'; '.join(problems)}")
     _check_effect(changed, axes)
@@ -75,7 +75,7 @@ def _check_effect(sweep: Sweep, axes: Mapping[str, str]) -> None:
         axis = sweep.axes[path]
         checked = isinstance(axis, Range) or len(axis) > 1 or path == "rectifier.gamma"
         read = any(has_effect(path, *cell, sweep.axes) for cell in itertools.product(methods, rectifiers))
-        if path not in STUDY and checked and not read:
+        if path not in STUDY_PATHS and checked and not read:
             raise InputError(
                 f"--set {path}={text}: an axis that no trial reads, with method {', '.join(methods)} and "
                 f"rectifier.name {', '.join(rectifiers)} (gamma: of rules other than gru with rectifier.memory=average)"
@@ -86,14 +86,14 @@ def _parse_axis(path: str, text: str, sweep: Sweep) -> Axis | None:
     """Return the axis that is typed; None for one value of what the sweep does not vary. Raises ValueError."""
     if path not in list_axis_paths():
         return None
-    found = RANGE.fullmatch(text) if path not in STUDY else None
+    found = RANGE_PATTERN.fullmatch(text) if path not in STUDY_PATHS else None
     if found:
         try:
             return check_axis(path, Range(_parse_number(found[2]), _parse_number(found[3]), log=bool(found[1])))
         except ValueError as error:
             raise ValueError(f"{path}={text}: {str(error).removeprefix(f'{path}: ')}") from error
-    values = text.split(",") if path in STUDY else _parse_values(text)
-    if len(values) == 1 and path not in (*sweep.axes, *STRENGTHS) and path.split(".")[0] in SECTIONS:
+    values = text.split(",") if path in STUDY_PATHS else _parse_values(text)
+    if len(values) == 1 and path not in (*sweep.axes, *STRENGTH_PATHS) and path.split(".")[0] in SWEEP_SECTIONS:
         return None
     return check_axis(path, values)
 
@@ -143,12 +143,12 @@ def load_backbones() -> list[Backbone]:
         try:
             values = vars(importlib.import_module(module.name)).values()
         except Exception as error:
-            raise InputError(f"{module.name.replace('.', '/')}.py: {describe_invalid(error)}") from error
+            raise InputError(f"{module.name.replace('.', '/')}.py: {describe_invalid_settings(error)}") from error
         found += [value for value in values if isinstance(value, Backbone)]
     return found
 
 
-def select_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space]:
+def narrow_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space]:
     """Return the parts of the spaces that pass every `FIELD=V1,V2`. Raises InputError on what no trial has."""
     kept = list(spaces)
     known = [_list_values(space) for space in spaces] if filters else []
@@ -178,7 +178,7 @@ def select_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space
 
 def _list_values(space: Space) -> dict[str, Axis]:
     """Return the values of every setting in a space by its path."""
-    settings = flatten_settings(space.make(space.published).model_dump())
+    settings = flatten_settings(space.make_trial(space.published).model_dump())
     fixed: dict[str, Axis] = {path: (value,) for path, value in settings.items()}
     return fixed | dict(space.axes)
 
@@ -203,8 +203,8 @@ def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 def list_settable_paths() -> list[str]:
     """Return every path that --set takes."""
-    inside = {f"{section}.{name}" for section, default in SECTIONS.items() for name in type(default).model_fields}
-    paths = {*list_axis_paths(), *SINGLE, BACKBONE, *inside}
+    inside = {f"{section}.{name}" for section, default in SWEEP_SECTIONS.items() for name in type(default).model_fields}
+    paths = {*list_axis_paths(), *OPTIONAL, BACKBONE, *inside}
     return sorted(path for path in paths if not path.endswith("fingerprint"))
 
 

@@ -18,7 +18,7 @@ from trainables.training.memory import MemoryFit
 
 
 @dataclass(frozen=True)
-class Need:
+class MemoryNeed:
     """The memory that the trials of one method, rectifier and split need."""
 
     method: str
@@ -26,7 +26,7 @@ class Need:
     split: str
     fit: MemoryFit
 
-    def document(self) -> dict[str, Any]:
+    def to_json_dict(self) -> dict[str, Any]:
         """Return the need as JSON, in bytes."""
         parts = asdict(self.fit.peak)
         parts = parts.pop("states") | parts
@@ -58,7 +58,7 @@ class Plan:
     """What it takes from the hub."""
     budget: int | None = None
     """Trials of each study with `optuna`, None of another strategy."""
-    needs: tuple[Need, ...] = ()
+    needs: tuple[MemoryNeed, ...] = ()
     """The memory of its kinds of trials; empty if the model's sizes are not known."""
     shape: Shape | None = None
     """Sizes of the target model, None where they are not known before it is fetched."""
@@ -68,7 +68,7 @@ class Plan:
     """The studies that `--only` leaves out."""
 
     @property
-    def largest(self) -> Need | None:
+    def largest_memory_need(self) -> MemoryNeed | None:
         """Return the need of the trial that takes the most memory."""
         return max(self.needs, key=lambda need: need.fit.peak.total, default=None)
 
@@ -76,7 +76,7 @@ class Plan:
     def name(self) -> str:
         return f"{self.sweep.name}-{self.hash}"
 
-    def studies(self) -> dict[str, list[Trial]]:
+    def trials_by_study(self) -> dict[str, list[Trial]]:
         """Return the trials of each study, by its name."""
         found: dict[str, list[Trial]] = {}
         for trial in self.trials:
@@ -93,7 +93,7 @@ class Plan:
     @cached_property
     def planned(self) -> dict[str, int]:
         """Return how many trials of each study are to be run in all starts."""
-        return {name: self.count_planned(name, len(known)) for name, known in self.studies().items()}
+        return {name: self.count_planned(name, len(known)) for name, known in self.trials_by_study().items()}
 
     @property
     def has_ranges(self) -> bool:
@@ -105,7 +105,7 @@ class Plan:
         varied = [path for path, axis in self.sweep.axes.items() if isinstance(axis, Range) or len(axis) > 1]
         return trial.label(varied)
 
-    def backbone(self) -> str:
+    def backbone_name(self) -> str:
         """Return the name of the sweep's backbone if the target model has its sizes; else an empty text."""
         named, vocabulary = self.sweep.backbone, {"vocabulary": 0, "tied": False}  # which fine-tuning may extend
         if named is None or self.shape is None:

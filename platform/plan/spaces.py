@@ -10,19 +10,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from search_spaces.schema.axes import SECTIONS, STUDY, Axis, Range, requires_value
+from search_spaces.schema.axes import SECTIONS, STUDY_PATHS, Axis, Range, rectifier_requires_value
 from search_spaces.schema.sweep import Sweep
-from trainables.common.cli import describe_invalid
+from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError
-from trainables.config.method_tables import METHODS, RECTIFIERS, SETTINGS
+from trainables.config.method_tables import MAIN_SETTINGS, METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.trial import Trial, check_runnable, has_effect
 from trainables.data import idk_answers
 from trainables.methods import method_constants
 
 STRATEGIES = ("grid", "paper", "optuna")
-NORMALISE = "task_vector.normalise"
-Models = Mapping[str, tuple[Model, RetainEvaluation | None]]
+NORMALISE_PATH = "task_vector.normalise"
+ModelsBySplit = Mapping[str, tuple[Model, RetainEvaluation | None]]
 """Target model and retain evaluation of each split, None where the benchmark has no retain model."""
 Point = Mapping[str, Any]
 """The value of each axis by its path."""
@@ -53,7 +53,7 @@ class Space:
         return None if None in counts else math.prod(count for count in counts if count is not None)
 
     @property
-    def varied(self) -> list[str]:
+    def varied_axes(self) -> list[str]:
         """Return the axes by which its trials differ other than by their seed."""
         return [path for path, axis in self.axes.items() if path != "seed" and _count(axis) != 1]
 
@@ -61,7 +61,7 @@ class Space:
     def has_ranges(self) -> bool:
         return any(isinstance(axis, Range) for axis in self.axes.values())
 
-    def make(self, point: Point) -> Trial:
+    def make_trial(self, point: Point) -> Trial:
         """Return the trial at a point. Raises InputError if its settings exclude each other."""
         chosen: dict[str, Any] = {
             name: dict(value) if name in SECTIONS and value is not None else value for name, value in self.fixed.items()
@@ -72,7 +72,7 @@ class Space:
         try:
             trial = Trial.model_validate(chosen)
         except ValidationError as error:
-            raise InputError(f"sweep {self.sweep}: {describe_invalid(error)}") from error
+            raise InputError(f"sweep {self.sweep}: {describe_invalid_settings(error)}") from error
         check_runnable(trial)
         method_constants.check_retain_once(trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split)
         return trial
@@ -88,7 +88,7 @@ class Space:
         if not all(point[path] in axis for path, axis in self.axes.items()):
             return None
         try:
-            return point if self.make(point).id() == trial.id() else None
+            return point if self.make_trial(point).id() == trial.id() else None
         except InputError:
             return None
 
@@ -109,7 +109,7 @@ def spell_setting(value: Any) -> str:
 
 def _count(axis: Axis) -> int | None:
     if isinstance(axis, Range):
-        return int(axis.high - axis.low) + 1 if axis.whole else None
+        return int(axis.high - axis.low) + 1 if axis.is_whole else None
     return len(set(axis))
 
 
@@ -120,14 +120,14 @@ def nearest_value(axis: Axis, value: Any) -> Any:
     if isinstance(axis, Range):
         middle = math.sqrt(axis.low * axis.high) if axis.log else (axis.low + axis.high) / 2
         near = min(max(middle if value is None else value, axis.low), axis.high)
-        return round(near) if axis.whole else near
+        return round(near) if axis.is_whole else near
     numbers = [one for one in axis if isinstance(one, int | float)]
     if isinstance(value, int | float) and numbers:
         return min(numbers, key=lambda one: abs(one - value))
     return axis[0]
 
 
-def list_spaces(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], models: Models) -> list[Space]:
+def list_spaces(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], models: ModelsBySplit) -> list[Space]:
     """Return the space of each study. Raises InputError on a range that `strategy` cannot take."""
     ranges = [f"{path}={axis}" for path, axis in sweep.axes.items() if isinstance(axis, Range)]
     if strategy == "paper":  # which takes one value of these
@@ -153,7 +153,7 @@ def list_trials(spaces: Iterable[Space], sweep: Sweep, strategy: str) -> list[Tr
     for space in spaces:
         first = [space.published] if strategy == "optuna" else []
         for point in (*first, *([] if space.has_ranges else space.list_points())):
-            trial = space.make(point)
+            trial = space.make_trial(point)
             trials.setdefault(trial.id(), trial)
     splits, seeds = list(sweep.splits), sweep.axes["seed"]
     known = [] if isinstance(seeds, Range) else list(seeds)
@@ -174,18 +174,18 @@ def _is_left_out(sweep: Sweep, split: str, method: str, rectifier: str) -> bool:
 
 
 def _make_space(
-    sweep: Sweep, strategy: str, study: tuple[str, str, str], benchmarks: dict[str, Benchmark], models: Models
+    sweep: Sweep, strategy: str, study: tuple[str, str, str], benchmarks: dict[str, Benchmark], models: ModelsBySplit
 ) -> Space | None:
     """Return the space of a study, None if its rectifier takes no value of an axis."""
     split, method, rectifier = study
     axes = {
         path: axis
         for path, axis in sweep.axes.items()
-        if path not in STUDY and has_effect(path, method, rectifier, sweep.axes)
+        if path not in STUDY_PATHS and has_effect(path, method, rectifier, sweep.axes)
     }
     published = _apply_published(sweep, strategy, study, axes)
     for path, axis in axes.items():
-        if not isinstance(axis, Range) and requires_value(rectifier, path):
+        if not isinstance(axis, Range) and rectifier_requires_value(rectifier, path):
             axes[path] = tuple(value for value in axis if value is not None)
     if () in axes.values():
         return None
@@ -214,7 +214,7 @@ def _fix_settings(
         observe = None
     objective = dict(sweep.objective)
     if "idk" in row.reads:
-        objective["idk_fingerprint"] = idk_answers.fingerprint_answers(sweep.objective.idk)
+        objective["idk_fingerprint"] = idk_answers.fingerprint_idk_answers(sweep.objective.idk)
     elif not row.custom:
         objective |= {"idk": None, "idk_fingerprint": None}
     return {
@@ -239,7 +239,7 @@ def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], a
     split, method, rectifier = study
     takes, strength = RECTIFIERS[rectifier].takes, METHODS[method].strength
     path = f"task_vector.{strength}"
-    needed = path not in axes if strength else takes == SETTINGS
+    needed = path not in axes if strength else takes == MAIN_SETTINGS
     if not (takes or strength) or (strategy == "grid" and not needed):
         return {}
     fitting = [
@@ -254,14 +254,14 @@ def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], a
             raise InputError(f"sweep {sweep.name}: {words}")
         found: dict[str, Any] = {} if choice.strength is None else {path: choice.strength}
     else:
-        found = {path: getattr(choice, name) for name in SETTINGS if (path := f"rectifier.{name}") in axes}
+        found = {path: getattr(choice, name) for name in MAIN_SETTINGS if (path := f"rectifier.{name}") in axes}
     for path, value in list(found.items()):
-        if requires_value(rectifier, path) and value is None:
+        if rectifier_requires_value(rectifier, path) and value is None:
             found.pop(path)
             continue
-        varies_gamma_or_tau = takes == SETTINGS and sweep.varied
+        varies_gamma_or_tau = takes == MAIN_SETTINGS and sweep.varied
         if path not in axes or (path not in sweep.varied if varies_gamma_or_tau else strategy == "paper"):
             axes[path] = (value,)
-    if strength and choice.normalise and NORMALISE in axes:
-        found[NORMALISE] = choice.normalise
+    if strength and choice.normalise and NORMALISE_PATH in axes:
+        found[NORMALISE_PATH] = choice.normalise
     return found

@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from platform.plan.costs import GPUS, find_gpu
+from platform.plan.costs import GPU_RATES, find_gpu_name
 from platform.plan.plan import Plan
-from platform.schedule.ray_environment import LOCAL, resolve_address
+from platform.schedule.ray_environment import LOCAL_RAY, resolve_address
 from trainables.config.settings import Resources
-from trainables.training.memory import USABLE, WIDTH, machine_memory
+from trainables.training.memory import MEMORY_SHARE, WEIGHT_BYTES, machine_memory
 
-HEAD = "node:__internal_head__"
+HEAD_NODE_RESOURCE = "node:__internal_head__"
 """Ray's own resource of the head, of which every head has 1."""
-TINY = 1e-6
-CGROUP = Path("/sys/fs/cgroup/cpu.max")
-DEVICES = Path("/dev")
-MOST = 4
+TOLERANCE = 1e-6
+CPU_LIMIT_FILE = Path("/sys/fs/cgroup/cpu.max")
+DEVICE_FOLDER = Path("/dev")
+MAX_TRIALS_PER_GPU = 4
 """Trials on one GPU that a plan chooses at most."""
 HOST_CPUS, HOST_BYTES, HOST_SHARE = 2, 4e9, 0.8
 """CPUs and bytes beside two copies of its weights that a trial on a GPU keeps busy, and of the memory what all take."""
@@ -41,7 +41,7 @@ class NodeKind:
 
 
 @dataclass(frozen=True)
-class Growth:
+class NodeLimits:
     """How many nodes an autoscaler may start, and always has; a type has no CPUs with provider local."""
 
     most: int = 0
@@ -51,10 +51,10 @@ class Growth:
 
 def count_ranks(node: NodeKind, wanted: Resources) -> int:
     """Return how many ranks of a trial a node holds. A part of a GPU lies on one GPU."""
-    count = int(node.cpus / wanted.cpus + TINY)
+    count = int(node.cpus / wanted.cpus + TOLERANCE)
     if 0 < wanted.gpus < 1:
-        return min(count, int(node.gpus) * int(1 / wanted.gpus + TINY))
-    return min(count, int(node.gpus / wanted.gpus + TINY)) if wanted.gpus else count
+        return min(count, int(node.gpus) * int(1 / wanted.gpus + TOLERANCE))
+    return min(count, int(node.gpus / wanted.gpus + TOLERANCE)) if wanted.gpus else count
 
 
 def fits_on_one_node(kinds: Iterable[NodeKind], wanted: Resources) -> bool:
@@ -62,7 +62,7 @@ def fits_on_one_node(kinds: Iterable[NodeKind], wanted: Resources) -> bool:
     return any(kind.most and count_ranks(kind, wanted) >= wanted.ranks for kind in kinds)
 
 
-def count_trials(kinds: Sequence[NodeKind], wanted: Resources) -> int:
+def count_concurrent(kinds: Sequence[NodeKind], wanted: Resources) -> int:
     """Return how many trials all nodes hold at a time: each on one node if some node holds one, else across nodes."""
     each = [(kind.most, count_ranks(kind, wanted)) for kind in kinds]
     if fits_on_one_node(kinds, wanted):
@@ -70,10 +70,10 @@ def count_trials(kinds: Sequence[NodeKind], wanted: Resources) -> int:
     return sum(most * ranks for most, ranks in each) // wanted.ranks
 
 
-def list_node_kinds(nodes: Iterable[Mapping[str, Any]], growth: Growth) -> list[NodeKind]:
+def list_node_kinds(nodes: Iterable[Mapping[str, Any]], growth: NodeLimits) -> list[NodeKind]:
     """Return the kinds of nodes (as of ray.nodes()) that live or may start; the head is a kind of its own."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
-    counted = Counter(_size(node) for node in alive if HEAD not in node)
+    counted = Counter(_size(node) for node in alive if HEAD_NODE_RESOURCE not in node)
     room, found = growth.most, []
     for kind in sorted(growth.types, key=lambda kind: (kind.gpus, kind.cpus), reverse=True):
         most = min(kind.most, room)  # of all types together: those with the most GPUs first
@@ -81,7 +81,7 @@ def list_node_kinds(nodes: Iterable[Mapping[str, Any]], growth: Growth) -> list[
             room -= most
             counted[kind.cpus, kind.gpus] -= most  # those that are there already
             found.append(replace(kind, most=most))
-    found += [NodeKind(*_size(node), 1) for node in alive if HEAD in node]
+    found += [NodeKind(*_size(node), 1) for node in alive if HEAD_NODE_RESOURCE in node]
     return found + [NodeKind(*size, count) for size, count in counted.items() if count > 0]
 
 
@@ -89,38 +89,38 @@ def _size(resources: Mapping[str, float]) -> tuple[float, float]:
     return resources.get("CPU", 0.0), resources.get("GPU", 0.0)
 
 
-def read_growth(file: Path) -> Growth:
+def read_node_limits(file: Path) -> NodeLimits:
     """Return what the autoscaler of the cluster with this head may start: `file` is what `ray up` leaves there."""
     import yaml
 
     if not file.expanduser().is_file():
-        return Growth()
+        return NodeLimits()
     found = yaml.safe_load(file.expanduser().read_text(encoding="utf-8"))
     head, most, nodes = found.get("head_node_type"), found.get("max_workers", 0), found.get("available_node_types", {})
     types = [
         NodeKind(*_size(node.get("resources") or {}), node.get("max_workers", 0 if name == head else most))
         for name, node in nodes.items()
     ]
-    return Growth(most, types, sum(node.get("min_workers", 0) for node in nodes.values()))
+    return NodeLimits(most, types, sum(node.get("min_workers", 0) for node in nodes.values()))
 
 
 def count_cpus() -> int:
     """Return the CPUs that this process may use: a job of Slurm's or a container's are some of the machine's."""
     found = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    quota, _, period = CGROUP.read_text().partition(" ") if CGROUP.is_file() else ("max", "", "")
+    quota, _, period = CPU_LIMIT_FILE.read_text().partition(" ") if CPU_LIMIT_FILE.is_file() else ("max", "", "")
     return found if quota == "max" else max(1, min(found, int(quota) // int(period)))
 
 
 def count_local_gpus() -> int:
     """Return the number of NVIDIA's devices here, those that CUDA_VISIBLE_DEVICES leaves."""
-    found = len(list(DEVICES.glob("nvidia[0-9]*")))
+    found = len(list(DEVICE_FOLDER.glob("nvidia[0-9]*")))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return found if visible is None else min(found, len([part for part in visible.split(",") if part.strip()]))
 
 
-def find_shortages(wanted: Resources, address: str | None) -> list[str]:
+def describe_resource_shortages(wanted: Resources, address: str | None) -> list[str]:
     """Return what a trial asks for beyond this machine, in words; nothing where a cluster runs it."""
-    if resolve_address(address) != LOCAL:
+    if resolve_address(address) != LOCAL_RAY:
         return []
     found = {"gpus": count_local_gpus(), "cpus": count_cpus()}
     asked = {"gpus": wanted.gpus * wanted.ranks, "cpus": wanted.cpus * wanted.ranks}
@@ -135,22 +135,22 @@ def find_shortages(wanted: Resources, address: str | None) -> list[str]:
 def count_slots(wanted: Resources, trials: int, max_concurrent: int | None, address: str | None) -> int:
     """Return how many of `trials` run at a time at least: a cluster's size is not known before it is asked."""
     here = NodeKind(count_cpus(), count_local_gpus(), 1)
-    count = count_trials([here], wanted) if resolve_address(address) == LOCAL else max_concurrent or 1
+    count = count_concurrent([here], wanted) if resolve_address(address) == LOCAL_RAY else max_concurrent or 1
     return max(1, min(count, max_concurrent or count, trials))
 
 
-def share_gpu(plan: Plan, address: str | None) -> Resources:
+def share_gpu_among_trials(plan: Plan, address: str | None) -> Resources:
     """Return a plan's resources with the part of a GPU that fills it: one, a half, a third or a quarter.
 
     Trials keep their micro-batch; there are CPUs and memory of this machine for all of them, and no more than there are
     trials. A cluster's GPUs, and those of unknown memory, stay whole.
     """
-    wanted, largest, gpus = plan.sweep.resources, plan.largest, count_local_gpus() or 1
-    name, most = wanted.gpu_name or find_gpu(), 1.0
-    size = wanted.gpu_memory or (GPUS[name]["memory"] / 1e9 if name else None)
-    if size and largest and plan.shape and wanted.ranks == 1 and resolve_address(address) == LOCAL:
+    wanted, largest, gpus = plan.sweep.resources, plan.largest_memory_need, count_local_gpus() or 1
+    name, most = wanted.gpu_name or find_gpu_name(), 1.0
+    size = wanted.gpu_memory or (GPU_RATES[name]["memory"] / 1e9 if name else None)
+    if size and largest and plan.shape and wanted.ranks == 1 and resolve_address(address) == LOCAL_RAY:
         memory = HOST_SHARE * machine_memory() / gpus
-        room = memory / (HOST_BYTES + 2 * WIDTH[wanted.precision] * plan.shape.parameters)
+        room = memory / (HOST_BYTES + 2 * WEIGHT_BYTES[wanted.precision] * plan.shape.parameter_count)
         cpus, trials = count_cpus() / gpus / max(HOST_CPUS, wanted.cpus), -(-sum(plan.planned.values()) // gpus)
-        most = min(MOST, USABLE * size * 1e9 / largest.fit.least, cpus, room, trials)
+        most = min(MAX_TRIALS_PER_GPU, MEMORY_SHARE * size * 1e9 / largest.fit.least, cpus, room, trials)
     return wanted.model_copy(update={"share_gpus": False, "gpus": 1 / max(1, int(most))})

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from trainables.common.process_identity import describe_self, is_alive
+from trainables.common.process_identity import describe_self, is_process_alive
 from trainables.storage.atomic_files import read_json, write_json
 
 RAY_SETTINGS = {
@@ -29,17 +29,17 @@ RAY_SETTINGS = {
 }
 NO_METRICS = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
 """Ray's ports of metrics ask for no token: with these the agents', the autoscaler's and the dashboard's do not open."""
-LOCAL = "local"
+LOCAL_RAY = "local"
 FOLDERS, PREFIX, OWNER = Path("/tmp"), "unlearn-", "owner.json"
 """Where a Ray's own folder lies (its sockets need short paths), and the file in it that names its process."""
-TOKEN = "~/.ray/auth_token"
+RAY_TOKEN_FILE = "~/.ray/auth_token"
 """The file of the token without which Ray answers nobody."""
 
 
 def set_ray_environment(address: str | None) -> None:
     """Set what Ray reads when it is imported: one that starts here answers this user alone and serves no metrics."""
     os.environ.update({name: value for name, value in RAY_SETTINGS.items() if name not in os.environ})
-    if resolve_address(address) == LOCAL:
+    if resolve_address(address) == LOCAL_RAY:
         ensure_ray_token()
         # Processes ahead of any work lack the settings of a start, and `init` waits without end if they cannot start.
         os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
@@ -54,7 +54,7 @@ def set_ray_environment(address: str | None) -> None:
 def _make_ray_folder() -> str:
     """Make a folder for a Ray's logs and sockets, and remove those of this user's starts that have died."""
     for owner in FOLDERS.glob(f"{PREFIX}*/{OWNER}"):
-        if owner.lstat().st_uid == os.getuid() and is_alive(read_json(owner) or {}) is False:
+        if owner.lstat().st_uid == os.getuid() and is_process_alive(read_json(owner) or {}) is False:
             shutil.rmtree(owner.parent, ignore_errors=True)
     folder = tempfile.mkdtemp(prefix=PREFIX, dir=FOLDERS)
     write_json(Path(folder, OWNER), describe_self(), durable=False)
@@ -69,13 +69,13 @@ def remove_ray_folder() -> None:
 
 
 def resolve_address(address: str | None) -> str:
-    """Return the address of the Ray to join, or LOCAL."""
-    return address or os.environ.get("RAY_ADDRESS") or LOCAL
+    """Return the address of the Ray to join, or LOCAL_RAY."""
+    return address or os.environ.get("RAY_ADDRESS") or LOCAL_RAY
 
 
 def ensure_ray_token() -> None:
     """Make Ray's token where there is none, and let nobody else read it: Ray itself makes it readable for all."""
-    path = Path(TOKEN).expanduser()
+    path = Path(RAY_TOKEN_FILE).expanduser()
     with contextlib.suppress(OSError):  # Ray says what is wrong
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():

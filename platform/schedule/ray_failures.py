@@ -12,9 +12,9 @@ from ray.air.execution._internal import actor_manager
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 from ray.tune import Callback
 
-RETRIES = 2
+MAX_FAILURES = 2
 """How often a trial whose process died runs again, from its last checkpoint, without coming further."""
-LOOK_SECONDS = 5.0
+RAYLET_CHECK_SECONDS = 5.0
 """Time between two looks whether Ray's process here lives."""
 
 
@@ -33,7 +33,7 @@ class RayletWatch(StatelessCallback):
         self.last_look = time.monotonic()
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if time.monotonic() - self.last_look < LOOK_SECONDS:
+        if time.monotonic() - self.last_look < RAYLET_CHECK_SECONDS:
             return
         self.last_look = time.monotonic()
         if not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == self.node):

@@ -20,18 +20,18 @@ import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from platform.schedule import capacity
-from platform.schedule.capacity import Growth
-from platform.schedule.ray_environment import LOCAL, RAY_SETTINGS, resolve_address
+from platform.schedule.capacity import NodeLimits
+from platform.schedule.ray_environment import LOCAL_RAY, RAY_SETTINGS, resolve_address
 from trainables.common import provenance
 from trainables.common.deadlines import ANSWER_SECONDS, CONNECT_SECONDS, START_SECONDS, TOLD_SECONDS, call_within
 from trainables.common.errors import InputError, last_line
 from trainables.config.settings import Resources
 
-BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
+BOOTSTRAP_FILE = Path("~/ray_bootstrap_config.yaml")
 """What `ray up` leaves on the head, and the autoscaler goes by: Ray 2.60 reports node types nowhere else."""
-KUBERAY = "RAY_CLUSTER_NAME"
+KUBERAY_VARIABLE = "RAY_CLUSTER_NAME"
 """Set by KubeRay in its pods."""
-PATIENCE = 120.0
+NODE_WAIT_SECONDS = 120.0
 """Seconds to wait at a start for the nodes that a cluster always has (`min_workers`)."""
 
 LOST_SECONDS, END_SECONDS = 20.0, 2.0
@@ -46,7 +46,7 @@ class Placement:
     strategy: str
 
 
-def start_session(address: str | None) -> Growth:
+def start_session(address: str | None) -> NodeLimits:
     """Join the cluster at `address`, or start one here; return what it may add. Raises InputError or RayError."""
     place = resolve_address(address)
     on_terminate = signal.getsignal(signal.SIGTERM)
@@ -62,17 +62,17 @@ def start_session(address: str | None) -> Growth:
                 runtime_env={"env_vars": env},
                 log_to_driver=False,
                 logging_level=logging.ERROR,
-                include_dashboard=False if place == LOCAL else None,
-                num_cpus=capacity.count_cpus() if place == LOCAL else None,
+                include_dashboard=False if place == LOCAL_RAY else None,
+                num_cpus=capacity.count_cpus() if place == LOCAL_RAY else None,
             )
     except Exception as error:  # Ray raises no narrower one where its processes take too long to start
-        if place != LOCAL and isinstance(error, OSError | ValueError | OverflowError):
+        if place != LOCAL_RAY and isinstance(error, OSError | ValueError | OverflowError):
             raise InputError(f"--address: no Ray cluster answers at '{place}' ({error})") from error
         raise ray.exceptions.RayError(f"it did not start ({error})") from error
     signal.signal(signal.SIGTERM, on_terminate)  # Ray's own handler ends the process without a word
     mine = ray.get_runtime_context().get_node_id()
-    on_head = any(node["NodeID"] == mine and capacity.HEAD in node["Resources"] for node in ray.nodes())
-    return capacity.read_growth(BOOTSTRAP) if on_head and place != LOCAL else Growth()
+    on_head = any(node["NodeID"] == mine and capacity.HEAD_NODE_RESOURCE in node["Resources"] for node in ray.nodes())
+    return capacity.read_node_limits(BOOTSTRAP_FILE) if on_head and place != LOCAL_RAY else NodeLimits()
 
 
 def check_head(place: str) -> None:
@@ -96,10 +96,10 @@ def watch_head(place: str, lost: Callable[[OSError], None]) -> None:
             lost(error)
 
 
-def wait_for_nodes(growth: Growth, print_line: Callable[[str], None]) -> None:
-    """Wait up to PATIENCE for the nodes that the cluster always has, which join within seconds of `ray up`."""
+def wait_for_nodes(growth: NodeLimits, print_line: Callable[[str], None]) -> None:
+    """Wait up to NODE_WAIT_SECONDS for the nodes that the cluster always has, which join within seconds of `ray up`."""
     expected = 1 + growth.least
-    end, waiting = time.monotonic() + PATIENCE, False
+    end, waiting = time.monotonic() + NODE_WAIT_SECONDS, False
     while (existing := sum(node["Alive"] for node in ray.nodes())) < expected:
         if time.monotonic() > end:
             print_line(f"warning: {existing} of the cluster's {expected} nodes are there; going on with them")
@@ -110,7 +110,7 @@ def wait_for_nodes(growth: Growth, print_line: Callable[[str], None]) -> None:
         time.sleep(1.0)
 
 
-def check_workers(print_line: Callable[[str], None]) -> None:
+def check_nodes(print_line: Callable[[str], None]) -> None:
     """Run a task on every node that is there. Raises RayError if none ends well: trials would wait without end."""
     hosts = {}
     for node in (node for node in ray.nodes() if node["Alive"]):
@@ -150,15 +150,15 @@ def end_session() -> None:
 
 
 def place_trials(
-    growth: Growth, wanted: Resources, max_concurrent: int | None, print_line: Callable[[str], None]
+    growth: NodeLimits, wanted: Resources, max_concurrent: int | None, print_line: Callable[[str], None]
 ) -> Placement:
     """Return how Tune places trials; the ranks of one share a node wherever some node holds them all.
 
     Raises InputError where the cluster cannot hold a trial: Tune would wait without end.
     """
     kinds = capacity.list_node_kinds(ray.nodes(), growth)
-    count, packed = capacity.count_trials(kinds, wanted), capacity.fits_on_one_node(kinds, wanted)
-    if KUBERAY in os.environ:  # what its autoscaler may start is not known here
+    count, packed = capacity.count_concurrent(kinds, wanted), capacity.fits_on_one_node(kinds, wanted)
+    if KUBERAY_VARIABLE in os.environ:  # what its autoscaler may start is not known here
         if max_concurrent is None:
             print_line("KubeRay may start nodes for more trials at a time: --max-concurrent N says for how many")
         return Placement(max_concurrent or max(1, count), "STRICT_PACK" if packed else "PACK")

@@ -10,7 +10,7 @@ from ray.tune.search import Searcher
 from platform.schedule.study import Study, read_goal_values
 from trainables.config.trial import Trial
 
-Reason = Callable[[], str | None]
+StopReason = Callable[[], str | None]
 """Returns why no further trial may begin, None if one may."""
 
 
@@ -21,7 +21,7 @@ class TrialQueue(Searcher):
         self,
         trials: Sequence[Trial],
         shared: dict[str, Any],
-        stop_reason: Reason = lambda: None,
+        stop_reason: StopReason = lambda: None,
         has_model: Callable[[str], bool] = lambda key: True,
     ) -> None:
         super().__init__()
@@ -35,10 +35,10 @@ class TrialQueue(Searcher):
     def next_trial(self, trial_id: str) -> Trial | None:
         """Return the trial that Tune will call `trial_id`, None if none is left or none may begin yet."""
         for trial in list(self.waiting):
-            if trial.follows in self.unfinished:
+            if trial.earlier_id in self.unfinished:
                 continue
             self.waiting.remove(trial)
-            if trial.follows is None or self.has_model(trial.follows):
+            if trial.earlier_id is None or self.has_model(trial.earlier_id):
                 self.given[trial_id] = trial.id()
                 return trial
             self.unfinished.remove(trial.id())
@@ -63,14 +63,14 @@ class TrialQueue(Searcher):
         """Do nothing: the storage holds what is done."""
 
 
-class Studies(TrialQueue):
+class StudyQueue(TrialQueue):
     """All studies of a sweep take turns, so that none leaves the cluster idle. `begin`: called before each trial."""
 
     def __init__(
         self,
         studies: Iterable[Study],
         shared: dict[str, Any],
-        stop_reason: Reason = lambda: None,
+        stop_reason: StopReason = lambda: None,
         begin: Callable[[Trial], None] = lambda trial: None,
     ) -> None:
         super().__init__([], shared, stop_reason)
@@ -79,11 +79,11 @@ class Studies(TrialQueue):
         self.owner: dict[str, tuple[Study, str]] = {}
 
     @property
-    def left(self) -> int:
-        return sum(study.left for study in self.studies)
+    def remaining(self) -> int:
+        return sum(study.remaining for study in self.studies)
 
     def next_trial(self, trial_id: str) -> Trial | None:
-        while open_studies := [study for study in self.studies if study.left]:
+        while open_studies := [study for study in self.studies if study.remaining]:
             study = min(open_studies, key=lambda candidate: len(candidate.asked) / candidate.budget)
             trial = study.ask()
             if trial is not None:

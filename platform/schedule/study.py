@@ -14,39 +14,39 @@ from platform.plan.spaces import Space, nearest_value, read_setting
 from search_spaces.schema.axes import Axis, Range
 from search_spaces.schema.sweep import Search
 from trainables import benchmarks
-from trainables.benchmarks.selection import read_metrics
+from trainables.benchmarks.selection import pick_metrics
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 
 DIGITS = 4
 """Significant digits of a number that is proposed within a range: so many are typed and read again."""
 FAIL = optuna.trial.TrialState.FAIL
-DEFAULT = Search()
-FLOOR = "floor"
+DEFAULT_SEARCH = Search()
+FLOOR_CONSTRAINT = "floor"
 """The name of the constraint that a trial keeps enough utility."""
-TRIES = 200
+MAX_PROPOSALS = 200
 """Proposals in a row that were tried before, after which a space with ranges is taken to be searched."""
-Goals = tuple[float, ...] | None
+GoalValues = tuple[float, ...] | None
 """The benchmark's goals in a trial, on TOFU FQ and MU, turned so that more is better; None: it has no numbers.
 
 They are of the rows that the selection rule goes by: with `selection.halves` not of those that are reported."""
-STARTUP = 5
+STARTUP_TRIALS = 5
 """Trials of a study that are drawn at random before its sampler learns from them."""
 SAMPLERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
-    "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True),
-    "gp": lambda seed: optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP),
+    "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS, multivariate=True),
+    "gp": lambda seed: optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS),
     "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
 }
 """Seed -> sampler."""
 
 
-def read_goal_values(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> Goals:
+def read_goal_values(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> GoalValues:
     """Return the goals of a result, or of a document with its `metrics` and `halves`; `names`: of search.goals."""
     goals = benchmarks.choose_goals(trial.benchmark, names)
-    return benchmarks.goal_gains(trial.benchmark.name, read_metrics(document, trial.selection), goals)
+    return benchmarks.goal_gains(trial.benchmark.name, pick_metrics(document, trial.selection), goals)
 
 
-class Parameters:
+class OptunaParameters:
     """A space's axes of several values, as Optuna sees them: ranges, places of ordered numbers, choices of words."""
 
     def __init__(self, space: Space) -> None:
@@ -73,10 +73,10 @@ class Parameters:
             if not isinstance(axis, Range):
                 point[path] = axis[value]
             else:
-                point[path] = value if axis.whole else min(max(float(f"{value:.{DIGITS}g}"), axis.low), axis.high)
+                point[path] = value if axis.is_whole else min(max(float(f"{value:.{DIGITS}g}"), axis.low), axis.high)
         return point
 
-    def count_steps(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
+    def grid_distance(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
         """Return how many values of their axes lie between two points of a grid; of words 1 between any two."""
         apart = {path: abs(one[path] - other[path]) for path in other}
         return sum(min(n, 1) if isinstance(self.distributions[path], Unordered) else n for path, n in apart.items())
@@ -100,7 +100,7 @@ def _distribution(path: str, axis: Axis) -> BaseDistribution:
     """Return Optuna's distribution of an axis."""
     if not isinstance(axis, Range):
         return IntDistribution(0, len(axis) - 1) if _is_ordered(path, axis) else Unordered(range(len(axis)))
-    if axis.whole:
+    if axis.is_whole:
         return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
     return FloatDistribution(axis.low, axis.high, log=axis.log)
 
@@ -117,15 +117,15 @@ class Study:
         space: Space,
         known: Sequence[Trial],
         budget: int,
-        finished: Mapping[str, Goals],
+        finished: Mapping[str, GoalValues],
         unfinished: Container[str] = (),
         *,
-        search: Search = DEFAULT,
+        search: Search = DEFAULT_SEARCH,
         floor: float | None = None,
     ) -> None:
         self.space, self.budget, self.search, self.floor = space, budget, search, floor
         self.trials = {trial.id(): trial for trial in known}
-        self.parameters = Parameters(space)
+        self.parameters = OptunaParameters(space)
         self.running: dict[str, optuna.Trial] = {}
         self.asked = {key for key in self.trials if key in finished}
         goals = benchmarks.choose_goals(known[0].benchmark, search.goals)
@@ -139,7 +139,7 @@ class Study:
         self.first = [key for key in dict.fromkeys(first) if key not in self.asked]
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return max(0, self.budget - len(self.asked))
 
     def ask(self) -> Trial | None:
@@ -157,13 +157,13 @@ class Study:
         self.running[key] = proposed
         return self.trials[key]
 
-    def tell(self, key: str, goals: Goals) -> None:
+    def tell(self, key: str, goals: GoalValues) -> None:
         """Take the outcome of a point that was asked; None: it failed or diverged."""
         self._tell(self.running.pop(key), goals)
 
-    def _tell(self, proposed: optuna.Trial, goals: Goals) -> None:
+    def _tell(self, proposed: optuna.Trial, goals: GoalValues) -> None:
         if goals is not None and self.floor is not None:
-            proposed.set_constraint(FLOOR, self.floor - goals[-1])
+            proposed.set_constraint(FLOOR_CONSTRAINT, self.floor - goals[-1])
         self.study.tell(proposed, goals, state=FAIL if goals is None else None)
 
     def _enqueue(self, key: str) -> optuna.Trial:
@@ -172,11 +172,11 @@ class Study:
         return self.study.ask(self.parameters.distributions)
 
     def _search(self) -> tuple[str, optuna.Trial] | None:
-        """Return what Optuna proposes in a space with ranges, None where nothing is new in TRIES proposals."""
-        for _ in range(TRIES):
+        """Return what Optuna proposes in a space with ranges, None where nothing is new in MAX_PROPOSALS proposals."""
+        for _ in range(MAX_PROPOSALS):
             proposed = self.study.ask(self.parameters.distributions)
             try:
-                trial = self.space.make(self.parameters.decode(proposed.params))
+                trial = self.space.make_trial(self.parameters.decode(proposed.params))
             except InputError:  # settings that exclude each other
                 trial = None
             if trial is not None and trial.id() not in self.asked:
@@ -189,7 +189,7 @@ class Study:
         """Return Optuna's proposal, or the nearest point that was not asked before: the first one of several."""
         proposed = self.study.ask(self.parameters.distributions)
         places = {key: self.parameters.encode(trial) for key, trial in self.trials.items() if key not in self.asked}
-        key = min(places, key=lambda key: self.parameters.count_steps(places[key], proposed.params))
+        key = min(places, key=lambda key: self.parameters.grid_distance(places[key], proposed.params))
         if places[key] != proposed.params:
             self.study.tell(proposed, state=FAIL)
             proposed = self._enqueue(key)

@@ -7,49 +7,49 @@ from collections import Counter
 from platform.state.trial_outcomes import SweepState
 from trainables import benchmarks
 from trainables.common import typed_paths
-from trainables.common.wording import format_size
+from trainables.common.wording import format_bytes
 from trainables.storage.folder_storage import Storage
 from trainables.training import model_files
 from trainables.training.task_vectors import forget_batches
 
-BYTES_PER_TRIAL = 2 * 2**20
+RESULT_BYTES_PER_TRIAL = 2 * 2**20
 """Measured on tofu_tiny: 0.4 MB of Parquet and JSON a trial, and its part of the MLflow store."""
-CHECKPOINT_BYTES = {"fp32": 16, "bf16": 18}
+CHECKPOINT_BYTES_PER_PARAMETER = {"fp32": 16, "bf16": 18}
 """Of a parameter: weights, AdamW's moments and GRU's average in fp32, with bf16 weights beside the fp32 ones."""
 
 
 def forecast_disk_use(state: SweepState, store: Storage, choice: str, slots: int) -> dict[str, int]:
     """Return what the rest of a plan writes at least, in bytes by kind; models count if their sizes are known."""
-    plan, parts = state.plan, {"results": BYTES_PER_TRIAL * state.outstanding}
-    if plan.shape is None or not state.outstanding:
+    plan, parts = state.plan, {"results": RESULT_BYTES_PER_TRIAL * state.number_to_run}
+    if plan.shape is None or not state.number_to_run:
         return parts
-    resources, size = plan.sweep.resources, plan.shape.parameters
+    resources, size = plan.sweep.resources, plan.shape.parameter_count
     weights = size * (4 if resources.precision == "fp32" else 2)
     missing = sum(not store.exists(store.model(recipe.id())) for recipe in plan.recipes)
     vectors = sum(not store.exists(forget_batches.direction_folder(made, store)) for made in state.directions)
-    left = len({trial.study() for trial in state.left})
-    kept = {"all": state.outstanding, "pareto": left, "best": left, "none": 0}[choice]
-    kept = max(kept, *Counter(trial.benchmark.split for trial in state.left if trial.follows).values(), 0)
+    left = len({trial.study() for trial in state.remaining})
+    kept = {"all": state.number_to_run, "pareto": left, "best": left, "none": 0}[choice]
+    kept = max(kept, *Counter(trial.benchmark.split for trial in state.remaining if trial.earlier_id).values(), 0)
     parts |= {"models made": missing * size * 4, "directions": vectors * size * 4, "weights": kept * weights}
     if plan.sweep.export:
-        before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_before, plan.benchmarks))
+        before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_unlearned_before, plan.benchmarks))
         source = model_files.read_precision(typed_paths.expand_home(plan.trials[0].target.path))
         parts["exports"] = len(plan.benchmarks.keys() - before) * size * (4 if source == "fp32" else 2)
     if resources.checkpoint_every:
-        parts["checkpoints"] = slots * 2 * size * CHECKPOINT_BYTES[resources.precision]
+        parts["checkpoints"] = slots * 2 * size * CHECKPOINT_BYTES_PER_PARAMETER[resources.precision]
     return {name: part for name, part in parts.items() if part}
 
 
 def describe_forecast(parts: dict[str, int]) -> str:
     """Return the sum of a forecast, and its parts."""
-    each = ", ".join(f"{name} {format_size(part)}" for name, part in parts.items())
-    return f"{format_size(sum(parts.values()))} ({each})"
+    each = ", ".join(f"{name} {format_bytes(part)}" for name, part in parts.items())
+    return f"{format_bytes(sum(parts.values()))} ({each})"
 
 
 def describe_shortage(state: SweepState, store: Storage, choice: str, slots: int) -> str | None:
     """Say what the disk lacks for the forecast, and what helps; None: there is room."""
-    parts, free = forecast_disk_use(state, store, choice, slots), store.free()
+    parts, free = forecast_disk_use(state, store, choice, slots), store.count_free_bytes()
     if sum(parts.values()) <= free:
         return None
-    lacks = f"at least {describe_forecast(parts)} will come, {format_size(free)} are free"
+    lacks = f"at least {describe_forecast(parts)} will come, {format_bytes(free)} are free"
     return f"disk: {lacks}; what helps: another disk, a smaller --keep, fewer trials (--only)"

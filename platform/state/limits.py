@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from platform.state.lock import call_periodically
-from platform.state.trial_outcomes import count_gpus, describe_cause
+from platform.state.trial_outcomes import count_gpus, mask_cause
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import parse_object, read_json, write_json
+from trainables.storage.file_names import FAILURES
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import FAILURES
 
-FIRST_TRIALS = 5
+FIRST_TRIALS_WATCHED = 5
 """A sweep stops if this many trials end first and all of them fail for the same cause."""
-PREPARATION = "preparation"
-NOTE_SECONDS = 10.0
+PREPARATION_KEY = "preparation"
+GPU_SECONDS_NOTE_INTERVAL = 10.0
 """Between two notes of what is spent: a driver that is killed forgets no more than these."""
-SPENT = "gpu_seconds"
+GPU_SECONDS_FIELD = "gpu_seconds"
 
 
 @dataclass
-class Stopper:
+class SweepStopper:
     """Follows the trials of a start; `reason` says why no further one may begin."""
 
     gpu_hours: float | None = None
@@ -33,7 +33,7 @@ class Stopper:
     spent: float = 0.0
     """GPU-seconds of all that has ended, in earlier starts too."""
     running: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Trial id, or PREPARATION -> when it began (monotonic), and its GPUs."""
+    """Trial id, or PREPARATION_KEY -> when it began (monotonic), and its GPUs."""
     first_results: list[Mapping[str, Any]] = field(default_factory=list)
     """The results of the first trials that ended in this start."""
     minutes: float | None = None
@@ -49,24 +49,24 @@ class Stopper:
 
     def trial_ended(self, trial_id: str, result: Mapping[str, Any]) -> None:
         self._stop_counting(trial_id)
-        if len(self.first_results) < FIRST_TRIALS:
+        if len(self.first_results) < FIRST_TRIALS_WATCHED:
             self.first_results.append(result)
 
     @contextlib.contextmanager
-    def preparing(self, size: float) -> Iterator[None]:
+    def count_preparation(self, size: float) -> Iterator[None]:
         """Count the block, which makes what trials share, as a trial on `size` GPUs."""
-        self.running[PREPARATION] = (time.monotonic(), size)
+        self.running[PREPARATION_KEY] = (time.monotonic(), size)
         try:
             yield
         finally:
-            self._stop_counting(PREPARATION)
+            self._stop_counting(PREPARATION_KEY)
 
     def _stop_counting(self, key: str) -> None:
         started, size = self.running.pop(key, (0.0, 0.0))
         self.spent += (time.monotonic() - started) * size
 
     @property
-    def hours(self) -> float:
+    def gpu_hours_spent(self) -> float:
         """GPU-hours so far, of running trials too."""
         now = time.monotonic()
         return (self.spent + sum((now - started) * size for started, size in list(self.running.values()))) / 3600
@@ -74,10 +74,8 @@ class Stopper:
     @property
     def fails_alike(self) -> bool:
         """Whether all trials that ended first failed, for one cause."""
-        causes = {
-            describe_cause(dict(result)) if result["status"] in FAILURES else None for result in self.first_results
-        }
-        return len(self.first_results) == FIRST_TRIALS and len(causes) == 1 and None not in causes
+        causes = {mask_cause(dict(result)) if result["status"] in FAILURES else None for result in self.first_results}
+        return len(self.first_results) == FIRST_TRIALS_WATCHED and len(causes) == 1 and None not in causes
 
     @property
     def reason(self) -> str | None:
@@ -86,9 +84,9 @@ class Stopper:
             return f"the storage takes nothing more: {self.unwritable}"
         if self.fails_alike:
             message = self.first_results[0]["error"]["message"]
-            return f"the first {FIRST_TRIALS} trials that ended all failed for the same cause: {message}"
-        if self.gpu_hours is not None and self.hours >= self.gpu_hours:
-            spent = f"{self.hours:.3g} GPU-hours are spent (a rank without a GPU counts as one)"
+            return f"the first {FIRST_TRIALS_WATCHED} trials that ended all failed for the same cause: {message}"
+        if self.gpu_hours is not None and self.gpu_hours_spent >= self.gpu_hours:
+            spent = f"{self.gpu_hours_spent:.3g} GPU-hours are spent (a rank without a GPU counts as one)"
             return f"--gpu-hours {self.gpu_hours:g}: {spent}"
         if self.minutes and self.begun is not None and time.monotonic() - self.begun >= 60 * self.minutes:
             return f"--minutes {self.minutes:g}: they are over"
@@ -106,21 +104,21 @@ class Stopper:
 
 def load_gpu_seconds(path: Path, store: Storage) -> float:
     """Return the GPU-seconds of all starts, from the notes of `record_gpu_seconds` here and in the store the larger."""
-    notes = parse_object(store.read_newest(path) or b""), read_json(path)
-    return max((float(note[SPENT]) for note in notes if note is not None), default=0.0)
+    notes = parse_object(store.read_current_bytes(path) or b""), read_json(path)
+    return max((float(note[GPU_SECONDS_FIELD]) for note in notes if note is not None), default=0.0)
 
 
 @contextlib.contextmanager
-def record_gpu_seconds(stopper: Stopper, path: Path, store: Storage) -> Iterator[None]:
+def record_gpu_seconds(stopper: SweepStopper, path: Path, store: Storage) -> Iterator[None]:
     """Note the GPU-seconds while the block runs, and at its end."""
 
     def note() -> None:
         with contextlib.suppress(OSError):  # a full disk is found out by the trials' own files
-            write_json(path, {SPENT: round(stopper.hours * 3600, 3)}, durable=False)
+            write_json(path, {GPU_SECONDS_FIELD: round(stopper.gpu_hours_spent * 3600, 3)}, durable=False)
             store.try_push(path)
 
     try:
-        with call_periodically(note, NOTE_SECONDS):
+        with call_periodically(note, GPU_SECONDS_NOTE_INTERVAL):
             note()
             yield
     finally:

@@ -23,16 +23,16 @@ from trainables.storage.folder_storage import Storage
 
 NOTE_SECONDS, WATCH_SECONDS, END_SECONDS = 15.0, 45.0, 2.0
 """Between two notes of a driver; that one of another machine is watched; that a killed one, or a note, may go on."""
-Owner = dict[str, Any]
+LockOwner = dict[str, Any]
 """A process, its command, since when, and when it last wrote this; empty if it cannot be read."""
-KEYS = {"place", "pid", "born", "host", "since", "beat"}
+LOCK_FIELDS = {"place", "pid", "born", "host", "since", "beat"}
 
 
-def read_lock(store: Storage, path: Path) -> Owner | None:
+def read_lock(store: Storage, path: Path) -> LockOwner | None:
     """Return the owner of a sweep's lock, None if nobody holds it."""
-    content = store.read_newest(path)
+    content = store.read_current_bytes(path)
     found = parse_object(content or b"") or {}
-    return None if content is None else found if found.keys() >= KEYS else {}
+    return None if content is None else found if found.keys() >= LOCK_FIELDS else {}
 
 
 @contextlib.contextmanager
@@ -64,7 +64,7 @@ def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
                 store.remove(path)
 
 
-def describe_owner(command: str) -> Owner:
+def describe_owner(command: str) -> LockOwner:
     """Return what this process writes into a lock."""
     return process_identity.describe_self() | {"command": command, "since": provenance.utc_now(), "beat": time.time()}
 
@@ -88,9 +88,9 @@ def call_periodically(action: Callable[[], object], seconds: float) -> Iterator[
         thread.join(END_SECONDS)
 
 
-def _runs(owner: Owner, store: Storage, path: Path) -> bool:
+def _runs(owner: LockOwner, store: Storage, path: Path) -> bool:
     """Return whether an owner still runs: of this machine by its process, of another one by its next note."""
-    alive = process_identity.is_alive(owner)
+    alive = process_identity.is_process_alive(owner)
     if alive is None:
         cli.print_line(f"{path.stem} was run on {owner['host']}; watching it for {WATCH_SECONDS:.0f} s")
         time.sleep(WATCH_SECONDS)
@@ -98,7 +98,7 @@ def _runs(owner: Owner, store: Storage, path: Path) -> bool:
     return alive
 
 
-def _explain_refusal(found: Owner | None, store: Storage, path: Path) -> str:
+def _explain_refusal(found: LockOwner | None, store: Storage, path: Path) -> str:
     """Return why a lock is not given."""
     owner, stop, name = "an unknown process", "", path.stem
     if found:

@@ -15,8 +15,8 @@ from trainables.common import process_identity, provenance
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
+from trainables.storage.file_names import LOST
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import LOST
 from trainables.storage.sweep_file import ReferenceEvaluation, SweepFile, find_sweeps, list_sweep_names, read_sweep
 from trainables.trial.progress import describe_shared_progress
 
@@ -32,11 +32,11 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     listed = [trial.id() for trial in plan.trials]
     unfinished = _list_unfinished(earlier, command, set(listed), store)
     if plan.strategy == "optuna":  # the others are added when they begin
-        listed = [key for key in listed if key in state.outcomes or store.under_way(key)]
+        listed = [key for key in listed if key in state.outcomes or store.has_unfinished_run(key)]
     trials = tuple(dict.fromkeys([*(earlier.trials if earlier else ()), *listed]))
     budget = len(trials)
     if plan.strategy == "optuna":  # a study ends at its budget, most points are never run
-        budget = sum(store.result(key) is not None for key in trials) + state.outstanding
+        budget = sum(store.result(key) is not None for key in trials) + state.number_to_run
     references = [
         ReferenceEvaluation(role=ref.role, split=ref.split, evaluation=ref.evaluation) for ref in plan.references
     ]
@@ -49,7 +49,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
         hash=plan.hash,
         title=plan.sweep.title,
         benchmark=plan.sweep.benchmark.name,
-        backbone=plan.backbone(),
+        backbone=plan.backbone_name(),
         created=earlier.created if earlier else provenance.utc_now(),
         command=command,
         commands=tuple(commands.values()),
@@ -105,13 +105,13 @@ def load_manifest(name: str, store: Storage) -> SweepFile:
 
 def load_manifests(name: str, store: Storage) -> list[SweepFile]:
     """Return the sweeps called NAME, newest first, or the one NAME-HASH. Raises InputError with the known ones."""
-    store.sync_trials()
+    store.download_sweeps_and_results()
     names = list_sweep_names(store)
     for file in sorted((store.root / "sweeps").glob("*.lock")):
         if name in (file.stem, file.stem.rpartition("-")[0]) and name not in (*names, *names.values()):
             if (owner := read_lock(store, file)) is None:
                 continue
-            if process_identity.is_alive(owner) is False:
+            if process_identity.is_process_alive(owner) is False:
                 raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
             making = "; ".join(describe_shared_progress(store)) or "data, models, reference evaluations"
             raise InputError(f"sweep {file.stem} is still being prepared (being made in this storage: {making})")

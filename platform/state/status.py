@@ -11,32 +11,32 @@ from typing import Any
 from pydantic import ValidationError
 
 from platform.state import lock
-from platform.state.trial_outcomes import Results, describe_cause, read_trial_results
+from platform.state.trial_outcomes import Results, mask_cause, read_trial_results
 from platform.state.typed_commands import resume_command, storage_option
-from trainables.benchmarks.verdict import judge
+from trainables.benchmarks.verdict import judge_trial
 from trainables.common import process_identity
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
+from trainables.storage.file_names import CONFIG, ERROR, FAILURES, LOST
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, ERROR, FAILURES, LOST
 from trainables.storage.sweep_file import SweepFile
 from trainables.trial.progress import read_progress
 
 
 def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     """Return the status of a sweep as JSON; `sweep` is its manifest."""
-    store.sync_trials(sweep.trials)
+    store.download_sweeps_and_results(sweep.trials)
     results, damaged = read_trial_results(sweep.trials, store)
     evaluation, typical = (_median_seconds(results, name) for name in ("evaluation", "total"))
     alive: dict[bool | None, list[dict[str, Any]]] = {True: [], False: [], None: []}
     for key in sweep.trials:
         if key not in results and (found := read_progress(store.trial(key), evaluation)) is not None:
             config = atomic_files.read_json(store.trial(key) / CONFIG)
-            alive[found.pop("alive")].append({"id": key} | found | {"label": _label(config, key, sweep.varied)})
+            alive[found.pop("alive")].append({"id": key} | found | {"label": _label(config, key, sweep.varied_axes)})
     running = alive[True]
     outcomes = Counter(result["status"] for result in results.values())
     failed = sum(outcomes[name] for name in FAILURES if name != LOST)
-    total = sweep.planned
+    total = sweep.planned_trials
     done = len(results) - failed - outcomes[LOST]
     left = max(0, total - done - failed - len(running))
     counts = {"total": total, "done": done, "running": len(running), "failed": failed, "left": left}
@@ -61,7 +61,7 @@ def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
         "verdicts": _judge_splits(sweep, results, store),
         "failures": _group_failures(results, store),
         "damaged": [str(path) for path in damaged],
-        "free_bytes": store.free(),
+        "free_bytes": store.count_free_bytes(),
     }
 
 
@@ -71,10 +71,10 @@ def _judge_splits(sweep: SweepFile, results: Results, store: Storage) -> dict[st
     targets = {one.split: one.evaluation for one in sweep.references if one.role == "original"}
     for split, evaluation in targets.items() if sweep.sweep.get("export") else ():
         trials = {key: one for key, one in results.items() if one["config"]["benchmark"]["split"] == split}
-        verdict = judge(sweep.benchmark, sweep.selection, trials, store.read_evaluation(evaluation) or {})
+        verdict = judge_trial(sweep.benchmark, sweep.selection, trials, store.read_evaluation(evaluation) or {})
         if any(one["metrics"] for one in trials.values()):
             config = trials[verdict.key]["config"] if verdict.key else None
-            found[split] = verdict.describe(_label(config, verdict.key or "", sweep.varied))
+            found[split] = verdict.describe(_label(config, verdict.key or "", sweep.varied_axes))
     return found
 
 
@@ -99,7 +99,7 @@ def _group_failures(results: Results, store: Storage) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str], list[str]] = {}
     for key, result in results.items():
         if result["status"] in FAILURES:
-            groups.setdefault((result["status"], describe_cause(result)), []).append(key)
+            groups.setdefault((result["status"], mask_cause(result)), []).append(key)
     found = []
     for (status, reason), keys in groups.items():
         message = (results[keys[0]].get("error") or {}).get("message", reason)
@@ -122,4 +122,4 @@ def _describe_driver(sweep: SweepFile, store: Storage) -> dict[str, Any] | None:
         return None
     known = {name: found.get(name) for name in ("host", "pid", "since", "command")}
     silent = round(time.time() - found["beat"], 1) if found else None
-    return {**known, "heartbeat_seconds": silent, "alive": process_identity.is_alive(found)}
+    return {**known, "heartbeat_seconds": silent, "alive": process_identity.is_process_alive(found)}

@@ -18,11 +18,11 @@ from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common import fingerprints, provenance
 from trainables.common.wording import format_count
-from trainables.config.shared_artifacts import Direction, direction_of
+from trainables.config.shared_artifacts import SharedVector, find_direction_of_trial
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
+from trainables.storage.file_names import CONFIG, EVALUATED, FAILURES, LOST, RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, EVALUATED, FAILURES, LOST, RESULT
 from trainables.storage.sweep_file import SweepFile, read_sweep
 from trainables.training.task_vectors import forget_batches
 
@@ -58,18 +58,18 @@ class SweepState:
         return frozenset(self.outcomes) - frozenset(self.retried)
 
     @property
-    def failed(self) -> dict[str, str]:
+    def failed_outcomes(self) -> dict[str, str]:
         """Outcomes of trials that failed and count as done, by id."""
         return {key: self.outcomes[key] for key in self.outcomes if key in self.done and self.outcomes[key] in FAILURES}
 
     @cached_property
-    def left(self) -> list[Trial]:
+    def remaining(self) -> list[Trial]:
         return [trial for trial in self.plan.trials if trial.id() not in self.done]
 
     @cached_property
-    def outstanding(self) -> int:
+    def number_to_run(self) -> int:
         """How many trials a start has to run: `optuna` stops each study at its budget."""
-        studies = self.plan.studies().items()
+        studies = self.plan.trials_by_study().items()
         return sum(
             max(0, self.plan.count_planned(name, len(trials)) - self.count_done(trials)) for name, trials in studies
         )
@@ -78,9 +78,9 @@ class SweepState:
         return sum(trial.id() in self.done for trial in trials)
 
     @cached_property
-    def directions(self) -> list[Direction]:
+    def directions(self) -> list[SharedVector]:
         """The directions that the trials that are left move along, each once; one from a trial's model makes itself."""
-        found = [direction_of(trial) for trial in self.left if trial.follows is None]
+        found = [find_direction_of_trial(trial) for trial in self.remaining if trial.earlier_id is None]
         return list({made.id(): made for made in found if made is not None}.values())
 
     def warning(self) -> str | None:
@@ -95,23 +95,23 @@ def read_sweep_state(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) ->
     """Read what the storage holds of a plan; trials whose outcome is one of `retry` are to run again."""
     plan = add_recorded_trials(plan, store)
     trials = {trial.id(): trial for trial in plan.trials}
-    store.sync_trials(trials)
+    store.download_sweeps_and_results(trials)
     results, damaged = read_trial_results(trials, store)
     outcomes = {key: result["status"] for key, result in results.items()}
-    other = describe_other_code(results.values(), "result", "numbers may differ from new ones, --new makes them again")
+    other = describe_code_change(results.values(), "result", "numbers may differ from new ones, --new makes them again")
     state = SweepState(plan, outcomes, tuple(damaged), retry, other)
-    return warn_of_shared_artifacts(state, store)
+    return add_artifact_warnings(state, store)
 
 
 def add_recorded_trials(plan: Plan, store: Storage) -> Plan:
     """Return a plan with the trials in its ranges that earlier starts began: the sweep's file lists them."""
     if not plan.has_ranges:
         return plan
-    store.sync_trials()
+    store.download_sweeps_and_results()
     known, recorded = {trial.id() for trial in plan.trials}, []
     file = store.sweep(plan.sweep.name, plan.hash)
     listed = read_sweep(file).trials if file.exists() else ()
-    store.sync_trials(listed)
+    store.download_sweeps_and_results(listed)
     for key in (key for key in listed if key not in known):
         config = read_json(store.trial(key) / CONFIG)
         with contextlib.suppress(ValidationError):  # of other custom methods than are here
@@ -119,21 +119,21 @@ def add_recorded_trials(plan: Plan, store: Storage) -> Plan:
             space = plan.spaces.get(trial.study())
             point = space.find_point(trial) if space and space.has_ranges else None
             if space and point is not None:
-                recorded.append(space.make(point))
+                recorded.append(space.make_trial(point))
     return replace(plan, trials=(*plan.trials, *recorded))
 
 
-def warn_of_shared_artifacts(state: SweepState, store: Storage) -> SweepState:
+def add_artifact_warnings(state: SweepState, store: Storage) -> SweepState:
     """Return the state with the warnings of what its trials share, where other code made that."""
     files = [store.evaluation(ref.evaluation) / RESULT for ref in state.plan.references]
-    files += [store.model(recipe.id()) / fingerprints.RECIPE for recipe in state.plan.recipes]
+    files += [store.model(recipe.id()) / fingerprints.RECIPE_FILE for recipe in state.plan.recipes]
     files += [forget_batches.direction_folder(made, store) / RESULT for made in state.directions]
     advice = f"trials start from or are compared with these; to make them again, move {store.root}/shared away"
     documents = [store.read_json(file) or {} for file in files if store.exists(file)]
-    return replace(state, warnings=(*state.warnings, *describe_other_code(documents, "shared artifact", advice)))
+    return replace(state, warnings=(*state.warnings, *describe_code_change(documents, "shared artifact", advice)))
 
 
-def read_target_results(plan: Plan, store: Storage) -> dict[str, dict[str, Any]]:
+def target_evaluations(plan: Plan, store: Storage) -> dict[str, dict[str, Any]]:
     """Return the target model's evaluation on each split, empty where there is none."""
     return {ref.split: store.read_evaluation(ref.evaluation) or {} for ref in plan.references if ref.role == "original"}
 
@@ -142,7 +142,7 @@ def target_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
     """Return the target model's utility on each split, on the rows that the selection rule goes by."""
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
     return {
-        split: selection.read_utility(found, name, rule) for split, found in read_target_results(plan, store).items()
+        split: selection.pick_utility(found, name, rule) for split, found in target_evaluations(plan, store).items()
     }
 
 
@@ -161,10 +161,10 @@ def count_outcomes(sweep: SweepFile, store: Storage) -> dict[str, int]:
 
 def is_unfinished(sweep: SweepFile, counts: Mapping[str, int]) -> bool:
     """Return whether trials are left, lost ones too; an Optuna study has more points than it means to run."""
-    return counts["total"] - counts["missing"] - counts[LOST] < sweep.planned
+    return counts["total"] - counts["missing"] - counts[LOST] < sweep.planned_trials
 
 
-def describe_cause(result: dict[str, Any]) -> str:
+def mask_cause(result: dict[str, Any]) -> str:
     """Return the error's first line with numbers, addresses and ids masked: equal failures have equal texts."""
     message = (result.get("error") or {}).get("message", result["status"])
     return re.sub(r"\b(0x)?[0-9a-f]*\d[0-9a-f]*\b", "#", message.splitlines()[0] if message else "")
@@ -176,7 +176,7 @@ def count_gpus(config: Mapping[str, Any]) -> float:
     return resources.get("ranks", 1) * (resources.get("gpus") or 1)
 
 
-def describe_other_code(documents: Iterable[Mapping[str, Any]], noun: str, advice: str) -> tuple[str, ...]:
+def describe_code_change(documents: Iterable[Mapping[str, Any]], noun: str, advice: str) -> tuple[str, ...]:
     """Return how many of these were made by other code or versions than this checkout's; nothing if none was."""
     counts = Counter(found for document in documents if (found := _find_difference(document)))
     if not counts:

@@ -16,46 +16,48 @@ from platform.plan.build import Problems, make_plan
 from platform.plan.plan import Plan
 from platform.schedule import capacity
 from platform.state import disk
-from platform.state.trial_outcomes import SweepState, read_sweep_state, warn_of_shared_artifacts
-from platform.sweep.dry_run import describe_plan, format_lines
+from platform.state.trial_outcomes import SweepState, add_artifact_warnings, read_sweep_state
+from platform.sweep.dry_run import describe_plan, format_dry_run
 from platform.sweep.start import start_sweep
-from platform.sweep.start_options import Options
+from platform.sweep.start_options import StartOptions
 from search_spaces.schema.sweep import Sweep, list_sweep_names, load_sweep
 from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
-look, choose, where, again = (
+look_option, choose_option, where_option, again_option = (
     partial(typer.Option, rich_help_panel=group)
     for group in ("Look before", "Which trials", "Where, and within what", "After an earlier start")
 )
-"""Options, by their groups in --help."""
+"""StartOptions, by their groups in --help."""
 
 
 @cli.make_command
 def main(
     name: Annotated[str | None, typer.Argument(help="Sweep to run; --list names them.")] = None,
-    list_: Annotated[bool, look("--list", help="List the sweeps.")] = False,
-    dry_run: Annotated[bool, look("--dry-run", help="Say what would run, and touch nothing.")] = False,
-    as_json: Annotated[bool, look("--json", hidden=True, help="With --list or --dry-run: JSON.")] = False,
-    only: Annotated[list[str] | None, choose(metavar="FIELD=V1,V2", help="These trials only.")] = None,
-    set_: Annotated[list[str] | None, choose("--set", metavar="PATH=V1,V2", help="In every trial.")] = None,
-    seeds: Annotated[str | None, choose(metavar="0,1,2", help="Seeds, or 0-4.")] = None,
-    strategy: Annotated[str | None, choose(help="grid, paper or optuna; else the sweep's own, mostly grid.")] = None,
-    trials: Annotated[int | None, choose(min=1, help="optuna: points of each study.")] = None,
+    list_: Annotated[bool, look_option("--list", help="List the sweeps.")] = False,
+    dry_run: Annotated[bool, look_option("--dry-run", help="Say what would run, and touch nothing.")] = False,
+    as_json: Annotated[bool, look_option("--json", hidden=True, help="With --list or --dry-run: JSON.")] = False,
+    only: Annotated[list[str] | None, choose_option(metavar="FIELD=V1,V2", help="These trials only.")] = None,
+    set_: Annotated[list[str] | None, choose_option("--set", metavar="PATH=V1,V2", help="In every trial.")] = None,
+    seeds: Annotated[str | None, choose_option(metavar="0,1,2", help="Seeds, or 0-4.")] = None,
+    strategy: Annotated[
+        str | None, choose_option(help="grid, paper or optuna; else the sweep's own, mostly grid.")
+    ] = None,
+    trials: Annotated[int | None, choose_option(min=1, help="optuna: points of each study.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
-    cluster: Annotated[str | None, where(metavar="FILE", help="Run there: ray up's or KubeRay's.")] = None,
-    address: Annotated[str | None, where(hidden=True, help="A running Ray cluster.")] = None,
-    max_concurrent: Annotated[int | None, where(min=1, hidden=True, help="Trials at a time.")] = None,
-    gpu_hours: Annotated[float | None, where(hidden=True, help="Begin no trial beyond so many.")] = None,
-    minutes: Annotated[float | None, where(help="Begin no trial so many after the first.")] = None,
-    kept: Annotated[str, where("--keep", help="pareto, best, all or none.")] = "pareto",
-    resume: Annotated[bool, again("--resume", help="Run what is missing of an unfinished sweep.")] = False,
-    new: Annotated[bool, again("--new", help="Set old results aside and run again.")] = False,
-    retry_failed: Annotated[bool, again("--retry-failed", help="Run failed trials again, too.")] = False,
+    cluster: Annotated[str | None, where_option(metavar="FILE", help="Run there: ray up's or KubeRay's.")] = None,
+    address: Annotated[str | None, where_option(hidden=True, help="A running Ray cluster.")] = None,
+    max_concurrent: Annotated[int | None, where_option(min=1, hidden=True, help="Trials at a time.")] = None,
+    gpu_hours: Annotated[float | None, where_option(hidden=True, help="Begin no trial beyond so many.")] = None,
+    minutes: Annotated[float | None, where_option(help="Begin no trial so many after the first.")] = None,
+    kept: Annotated[str, where_option("--keep", help="pareto, best, all or none.")] = "pareto",
+    resume: Annotated[bool, again_option("--resume", help="Run what is missing of an unfinished sweep.")] = False,
+    new: Annotated[bool, again_option("--new", help="Set old results aside and run again.")] = False,
+    retry_failed: Annotated[bool, again_option("--retry-failed", help="Run failed trials again, too.")] = False,
     reason: Annotated[
-        str | None, again(hidden=True, help="--retry-failed: failed, out_of_memory or lost only.")
+        str | None, again_option(hidden=True, help="--retry-failed: failed, out_of_memory or lost only.")
     ] = None,
 ) -> int:
     """Run a named sweep: make what its trials share, run them, write the report.
@@ -69,7 +71,7 @@ def main(
     settings = [*(set_ or []), *([] if seeds is None else [f"seed={_list_seeds(seeds)}"])]
     sweep = _find_sweep(name)
     strategy = strategy or sweep.strategy
-    options = Options(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason, minutes)
+    options = StartOptions(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason, minutes)
     options.check(strategy, trials, cluster)
     if cluster is not None:
         from platform.cluster import submit
@@ -79,15 +81,15 @@ def main(
     store = _open_storage(location)
     plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
     if sweep.resources.share_gpus:
-        sweep = sweep.model_copy(update={"resources": capacity.share_gpu(plan, options.address)})
+        sweep = sweep.model_copy(update={"resources": capacity.share_gpu_among_trials(plan, options.address)})
         plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
     state, slots, aside = _check_plan(plan, store, options)
-    lacks = capacity.find_shortages(sweep.resources, options.address)
+    lacks = capacity.describe_resource_shortages(sweep.resources, options.address)
     if dry_run:
         document = describe_plan(state, store, options.keep, slots, aside=aside, lacks=lacks)
-        cli.print_line(json.dumps(document, indent=2) if as_json else "\n".join(format_lines(state, document, slots)))
+        cli.print_line(json.dumps(document, indent=2) if as_json else "\n".join(format_dry_run(state, document, slots)))
         return 0
-    if state.outstanding and lacks:
+    if state.number_to_run and lacks:
         raise InputError("; ".join(lacks))
     if shortage := disk.describe_shortage(state, store, options.keep, slots):
         raise InputError(f"--storage: {shortage}")
@@ -109,18 +111,18 @@ def _open_storage(location: str) -> Storage:
     """Open the storage and change nothing in it. Raises InputError if a start could not write."""
     store = open_storage(location, writable=False)
     try:
-        tempfile.TemporaryFile(dir=store.existing()).close()  # without a name, so that it is never seen
+        tempfile.TemporaryFile(dir=store.nearest_existing_folder()).close()  # without a name, so that it is never seen
     except OSError as error:
         raise InputError(f"--storage: cannot write to '{store.root}'") from error
     return store
 
 
-def _check_plan(plan: Plan, store: Storage, options: Options) -> tuple[SweepState, int, int]:
+def _check_plan(plan: Plan, store: Storage, options: StartOptions) -> tuple[SweepState, int, int]:
     """Return a plan's state, how many trials run at a time, and how many results are set aside."""
-    state = read_sweep_state(plan, store, options.retry)
+    state = read_sweep_state(plan, store, options.outcomes_to_retry)
     aside = len(state.outcomes) + len(state.damaged) if options.new else 0
-    state = warn_of_shared_artifacts(SweepState(state.plan, {}), store) if options.new else state
-    slots = capacity.count_slots(plan.sweep.resources, state.outstanding, options.max_concurrent, options.address)
+    state = add_artifact_warnings(SweepState(state.plan, {}), store) if options.new else state
+    slots = capacity.count_slots(plan.sweep.resources, state.number_to_run, options.max_concurrent, options.address)
     return state, slots, aside
 
 
@@ -137,19 +139,19 @@ def _load_sweep(name: str) -> Sweep:
     try:
         return load_sweep(name)
     except Exception as error:
-        raise InputError(f"search_spaces/{name}.py: {cli.describe_invalid(error)}") from error
+        raise InputError(f"search_spaces/{name}.py: {cli.describe_invalid_settings(error)}") from error
 
 
 def _print_sweeps(as_json: bool) -> int:
     """Print every sweep whose file is right, then raise InputError if one is wrong."""
     problems = Problems()
-    sweeps = [sweep for name in list_sweep_names() if (sweep := problems.collect(_load_sweep, name))]
+    sweeps = [sweep for name in list_sweep_names() if (sweep := problems.collect_from(_load_sweep, name))]
     width = max(len(sweep.name) for sweep in sweeps)
     if as_json:
         cli.print_line(json.dumps([{"name": sweep.name, "title": sweep.title} for sweep in sweeps], indent=2))
     else:
         cli.print_line("\n".join(f"{sweep.name:{width}}  {sweep.title}" for sweep in sweeps))
-    problems.stop()
+    problems.raise_if_any()
     return 0
 
 

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from platform.plan.plan import Plan
-from platform.state.trial_outcomes import read_target_results, target_utilities
+from platform.state.trial_outcomes import target_evaluations, target_utilities
 from platform.state.typed_commands import storage_option
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.benchmarks.verdict import judge
+from trainables.benchmarks.verdict import judge_trial
 from trainables.common.errors import last_line
 from trainables.config.trial import Trial
 from trainables.robustness import attacks
-from trainables.robustness.came_back import read_attacks
+from trainables.robustness.attack_results import read_attack_results
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage, set_aside
 
@@ -23,7 +23,7 @@ from trainables.storage.folder_storage import Storage, set_aside
 def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
     """Say of each split, of splits in a row of the last one, whether to ship its chosen trial; export it if so."""
     splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
-    before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_before, splits))
+    before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_unlearned_before, splits))
     for split in (one for one in splits if one not in before):
         print_line(f"verdict: {_judge_split(split, plan, store)}")
 
@@ -33,7 +33,7 @@ def _judge_split(split: str, plan: Plan, store: Storage) -> str:
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
     trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
     results = {key: store.result(key) or {} for key in trials}
-    found = judge(name, rule, results, read_target_results(plan, store).get(split, {}))
+    found = judge_trial(name, rule, results, target_evaluations(plan, store).get(split, {}))
     if found.key is None:
         return found.describe("")
     trial, said = trials[found.key], found.describe(plan.label(trials[found.key]))
@@ -51,16 +51,16 @@ def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
     import ray.exceptions
 
     from trainables.trial.export import model_folder
-    from trainables.workers.ray_processes import make_export
+    from trainables.workers.ray_processes import export_trial_model
 
     folder = store.root / "exports" / trial.id()
     if store.exists(folder):
         store.fetch(folder)
-    made = (atomic_files.read_json(folder / model_folder.FACTS) or {}).get("made_with", {}).get("started")
+    made = (atomic_files.read_json(folder / model_folder.FACTS_FILE) or {}).get("made_with", {}).get("started")
     if made is None or made != (store.result(trial.id()) or {}).get("started"):
         if folder.exists():  # of an earlier run of the same trial
             set_aside([folder], store)
-        make: Any = ray.remote(make_export).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
+        make: Any = ray.remote(export_trial_model).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
         try:
             ray.get(make.remote(trial.id(), store.location, str(folder), why, plan.sweep.selection))
         except ray.exceptions.RayTaskError as error:
@@ -76,7 +76,7 @@ def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str],
     from trainables.workers.ray_processes import attack_trial
 
     stress, resources = plan.sweep.stress, plan.sweep.resources
-    chosen, left = choose_trials(plan, store), list_to_attack(plan, store)
+    chosen, left = choose_trials(plan, store), list_trials_to_attack(plan, store)
     without = sum(not store.has_weights(trial.id()) for trial in chosen)
     if without:
         print_line(f"stress: the weights of {without} of {len(chosen)} chosen trials were not kept; --keep all does")
@@ -94,7 +94,7 @@ def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str],
                 print_line(f"{shown} ({trial.id()}): not attacked: {last_line(error)}")
 
 
-def list_to_attack(plan: Plan, store: Storage) -> list[Trial]:
+def list_trials_to_attack(plan: Plan, store: Storage) -> list[Trial]:
     """Return the chosen trials whose weights are kept and on which not all of `stress.attacks` were made."""
     stress = plan.sweep.stress
     if not stress.attacks:
@@ -103,7 +103,7 @@ def list_to_attack(plan: Plan, store: Storage) -> list[Trial]:
     found = []
     for trial in choose_trials(plan, store):
         key = trial.id()
-        known, _ = read_attacks(key, (store.result(key) or {}).get("started"), store)
+        known, _ = read_attack_results(key, (store.result(key) or {}).get("started"), store)
         made = {name for name, settings in known.items() if settings.get("lr") in (None, stress.lr)}
         if names - made and store.has_weights(key):
             found.append(trial)
@@ -114,7 +114,7 @@ def choose_trials(plan: Plan, store: Storage) -> list[Trial]:
     """Return the trials of the setting that the rule chooses of each study, by means over seeds, as reports show it."""
     chosen: list[Trial] = []
     utilities, rule, name = target_utilities(plan, store), plan.sweep.selection, plan.sweep.benchmark.name
-    for study, trials in plan.studies().items():
+    for study, trials in plan.trials_by_study().items():
         known, settings = {trial.id(): trial for trial in trials}, defaultdict(list)
         for one in selection.list_candidates({key: store.result(key) or {} for key in known}, name, rule):
             settings[known[one.key].model_copy(update={"seed": 0}).id()].append(one)

@@ -16,13 +16,13 @@ from rich.table import Column
 from trainables.common.cli import escape_controls
 from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
+from trainables.storage.file_names import EVALUATED, FAILURES
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import EVALUATED, FAILURES
 from trainables.trial.progress import format_progress, read_progress
 
 PLAIN_SECONDS, BARS_SECONDS = 30.0, 1.0
 """Between two plain lines of where a sweep stands, and between two looks at its running trials."""
-SHOWN = 12
+MAX_TRIALS_SHOWN = 12
 """The most running trials that are shown; `platform.status --json` lists all."""
 
 
@@ -44,7 +44,7 @@ class TrialCounts:
     label: Callable[[Trial], str] = Trial.label
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return self.total - self.done - self.failed - len(self.running)
 
     def start_trial(self, trial: Trial) -> None:
@@ -65,14 +65,14 @@ class TrialCounts:
 
     def __str__(self) -> str:
         """`done 3 | running 2 | failed 0 | left 10 | about 2 min left`"""
-        parts = [f"done {self.done}", f"running {len(self.running)}", f"failed {self.failed}", f"left {self.left}"]
+        parts = [f"done {self.done}", f"running {len(self.running)}", f"failed {self.failed}", f"left {self.remaining}"]
         if self.seconds:
-            rounds = (self.left + len(self.running) / 2) / self.slots
+            rounds = (self.remaining + len(self.running) / 2) / self.slots
             parts.append(f"about {format_duration(statistics.median(self.seconds) * rounds)} left")
         return " | ".join(parts)
 
 
-class Screen:
+class ProgressScreen:
     """Bars of the sweep and its running trials on a terminal; in files and pipes, a line of counts now and then."""
 
     def __init__(self, console: Console) -> None:
@@ -93,7 +93,7 @@ class Screen:
         if not last and time.monotonic() - self.shown < (BARS_SECONDS if terminal else PLAIN_SECONDS):
             return
         self.shown, said = time.monotonic(), str(counts)
-        if counts.left > 0 and not counts.running:
+        if counts.remaining > 0 and not counts.running:
             said += " | starting a worker (`ray status` tells what is free)"
         if not terminal:
             self.print_line(said)
@@ -103,7 +103,7 @@ class Screen:
         ended = counts.done + counts.failed
         self.bars.add_task(counts.name, total=max(1, counts.total), completed=ended, said=said)
         evaluation = statistics.median(counts.evaluations) if counts.evaluations else None
-        for key, (label, _) in list(counts.running.items())[:SHOWN]:
+        for key, (label, _) in list(counts.running.items())[:MAX_TRIALS_SHOWN]:
             found = read_progress(store.trial(key), evaluation)
             said = "starting" if found is None else " | ".join(filter(None, format_progress(found)))
             step, steps = (0, None) if found is None else (found["step"], found["steps"])

@@ -8,17 +8,17 @@ from typing import Any
 
 from platform.plan import costs, hub_requirements
 from platform.plan.plan import Plan
-from platform.schedule.capacity import TINY
+from platform.schedule.capacity import TOLERANCE
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.axes import Range, axis_to_json
 from trainables.benchmarks.own import row_files
-from trainables.common.wording import format_amount, format_count, format_duration, format_size
+from trainables.common.wording import format_amount, format_bytes, format_count, format_duration
 from trainables.storage.folder_storage import Storage
 from trainables.training import sampling
 
 
-def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
+def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
     """Yield the lines of a dry run; `document` is the plan as JSON."""
     plan, resources = state.plan, state.plan.sweep.resources
     yield f"{plan.name}: {plan.sweep.title}"
@@ -44,19 +44,19 @@ def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Ite
     how = f"{resources.precision}, compiled" if resources.compile else resources.precision
     yield f"each trial: {many}, {how}{_describe_steps(plan)}"
     yield _describe_memory(plan)
-    if 0 < resources.gpus < 1 and plan.largest:
+    if 0 < resources.gpus < 1 and plan.largest_memory_need:
         whole = f" of {resources.gpu_memory:g} GB" if resources.gpu_memory else ""
-        each = f"{plan.largest.fit.peak.total / 1e9:.1f} GB{whole} each"
-        yield f"{format_count(int(1 / resources.gpus + TINY), 'trial')} run side by side on each GPU ({each})"
+        each = f"{plan.largest_memory_need.fit.peak.total / 1e9:.1f} GB{whole} each"
+        yield f"{format_count(int(1 / resources.gpus + TOLERANCE), 'trial')} run side by side on each GPU ({each})"
     if document["seconds"] is not None:
         hours = f"{format_amount(document['gpu_hours'])} GPU-hours in all, " if document["gpu_hours"] else ""
         passed = f"about {format_duration(document['seconds'])} with {format_count(slots, 'trial')} at a time"
-        name = resources.gpu_name or costs.find_gpu() or "A100"
+        name = resources.gpu_name or costs.find_gpu_name() or "A100"
         yield f"{hours}{passed}, as {f'an {name} takes' if resources.gpus else 'idle cores take'}"
     made = format_count(len(plan.recipes), "model"), format_count(len(plan.references), "reference evaluation")
     yield f"made once: {' and '.join(made)}"
     parts = f"at least {disk.describe_forecast(document['disk'])}" if document["disk_bytes"] else "nothing more"
-    yield f"storage {document['storage']}: {parts} to come, {format_size(document['disk_free_bytes'])} free"
+    yield f"storage {document['storage']}: {parts} to come, {format_bytes(document['disk_free_bytes'])} free"
     if aside := document["set_aside"]:
         yield f"--new sets the results of {format_count(aside, 'trial')} aside"
     yield from _describe_earlier_starts(state)
@@ -67,9 +67,9 @@ def _describe_earlier_starts(state: SweepState) -> Iterator[str]:
     """Yield the failed and damaged trials of earlier starts."""
     if state.retried:
         yield f"{format_count(len(state.retried), 'failed trial')} to run again"
-    if state.failed:
-        counts = "failed and counts" if len(state.failed) == 1 else "failed and count"
-        yield f"{format_count(len(state.failed), 'trial')} {counts} as done; --retry-failed runs them again"
+    if state.failed_outcomes:
+        counts = "failed and counts" if len(state.failed_outcomes) == 1 else "failed and count"
+        yield f"{format_count(len(state.failed_outcomes), 'trial')} {counts} as done; --retry-failed runs them again"
     if warning := state.warning():
         yield f"warning: {warning}"
     for path in state.damaged:
@@ -81,7 +81,7 @@ def _describe_steps(plan: Plan) -> str:
     counts = set()
     trials = [trial for trial in plan.trials if not trial.task_vector]
     for benchmark, training in dict.fromkeys((trial.benchmark, trial.training) for trial in trials):
-        points = costs.find_sizes(plan.sweep, benchmark, training)[0].points
+        points = costs.text_sizes(plan.sweep, benchmark, training)[0].points
         if points is not None:
             counts.add(sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps))
     if not counts:
@@ -94,7 +94,7 @@ def _describe_steps(plan: Plan) -> str:
 
 def _describe_memory(plan: Plan) -> str:
     """Return the memory of the trial that takes the most."""
-    largest = plan.largest
+    largest = plan.largest_memory_need
     if largest is None:
         return "memory: known when the model is there (its sizes are in its config.json)"
     fit = largest.fit
@@ -106,15 +106,15 @@ def _describe_memory(plan: Plan) -> str:
 def _estimate_time(state: SweepState, store: Storage, slots: int) -> dict[str, Any]:
     """Return the GPU-hours of all trials, and the seconds until those that are left have run; None if not known."""
     plan, resources, shape = state.plan, state.plan.sweep.resources, state.plan.shape
-    every = costs.estimate_trials(plan, shape) if shape else None
+    every = costs.estimate_trial_seconds(plan, shape) if shape else None
     if every is None or shape is None:
         return {"gpu_hours": None, "seconds": None}
     recipes = [recipe for recipe in plan.recipes if not store.exists(store.model(recipe.id()))]
     missing = sum(store.read_evaluation(reference.evaluation) is None for reference in plan.references)
-    once = costs.START + costs.estimate_making(plan, shape, recipes, missing)
-    seconds = once + every / sum(plan.planned.values()) * max(1, state.outstanding / slots)
+    once = costs.SWEEP_START_SECONDS + costs.estimate_model_making_seconds(plan, shape, recipes, missing)
+    seconds = once + every / sum(plan.planned.values()) * max(1, state.number_to_run / slots)
     hours = every * resources.ranks * resources.gpus / 3600 if resources.gpus else None
-    return {"gpu_hours": hours, "seconds": seconds if state.outstanding else None}
+    return {"gpu_hours": hours, "seconds": seconds if state.number_to_run else None}
 
 
 def describe_plan(
@@ -128,7 +128,7 @@ def describe_plan(
     ]
     studies = [
         {"study": name, "trials": plan.count_planned(name, len(known)), "done": state.count_done(known)}
-        for name, known in plan.studies().items()
+        for name, known in plan.trials_by_study().items()
     ]
     parts = disk.forecast_disk_use(state, store, kept, slots)
     shortage = disk.describe_shortage(state, store, kept, slots)
@@ -144,15 +144,15 @@ def describe_plan(
         "axes": {path: axis_to_json(axis) for path, axis in plan.sweep.axes.items()},
         "models": [recipe.id() for recipe in plan.recipes],
         "resources": plan.sweep.resources.model_dump(mode="json"),
-        "memory": [need.document() for need in plan.needs],
+        "memory": [need.to_json_dict() for need in plan.needs],
         **_estimate_time(state, store, slots),
         "disk_bytes": sum(parts.values()),
         "disk": parts,
-        "disk_free_bytes": store.free(),
+        "disk_free_bytes": store.count_free_bytes(),
         "retried": list(state.retried),
-        "failed": state.failed,
+        "failed": state.failed_outcomes,
         "damaged": [str(path) for path in state.damaged],
         "warning": state.warning(),
         "set_aside": aside,
-        "needs": [*lacks, *hub_requirements.describe_needs(plan.sweep, plan.hub, store), *filter(None, [shortage])],
+        "needs": [*lacks, *hub_requirements.describe_missing(plan.sweep, plan.hub, store), *filter(None, [shortage])],
     }

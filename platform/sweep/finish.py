@@ -27,30 +27,30 @@ from trainables.common.errors import first_line, last_line_of
 from trainables.common.redaction import redact
 from trainables.common.wording import format_count
 from trainables.config.trial import Trial
+from trainables.storage.file_names import ERROR, FAILURES, LOST
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import ERROR, FAILURES, LOST
 
 MLFLOW_UI = "http://127.0.0.1:5000"
 """Where MLflow's UI listens, unless it is told otherwise."""
-WIDTH = 120
+PLAIN_TABLE_WIDTH = 120
 """Of a table that is printed into a file or a pipe."""
 AFTER_QUICKSTART = "tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"
 
 
-def print_end(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
+def print_sweep_end(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
     """Print how a start ended, and make its report; return 1 if trials of the plan failed, else 0."""
     shown = typed_paths.shorten_path(store.root)
     sweep = manifest.load_manifest(plan.name, store)
     results = {key: result for key in sweep.trials if (result := store.result(key))}
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(tabulate_chosen_settings(plan, store))
+    Console(width=None if sys.stdout.isatty() else PLAIN_TABLE_WIDTH).print(tabulate_chosen_settings(plan, store))
     print_line("making the report")  # in a process of its own: the driver does not import the analysis
     command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
     done = subprocess.run(command, cwd=provenance.ROOT, capture_output=True, text=True)
     if done.returncode:
         print_line(f"no report: {last_line_of(done.stderr)}")
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
-    print_line(describe_mlflow(store, mirror.page))
-    print_line(f"next:   {suggest_next(plan, sweep.command, store)}")
+    print_line(describe_mlflow_page(store, mirror.page_path))
+    print_line(f"next:   {suggest_next_command(plan, sweep.command, store)}")
     mirror.log_report()
     if mirror.problem is not None:
         sync = f".venv/bin/python -m platform.tracking sync {plan.name}{storage_option(store)}"
@@ -68,7 +68,7 @@ def print_end(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
     return 1 if failed else 0
 
 
-def describe_mlflow(store: Storage, page: str) -> str:
+def describe_mlflow_page(store: Storage, page: str) -> str:
     """Return where MLflow shows the sweep; without a server between, below the command that starts MLflow's UI."""
     uri = redact(
         os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{typed_paths.shorten_path(store.root) / 'mlflow.db'}"
@@ -79,7 +79,7 @@ def describe_mlflow(store: Storage, page: str) -> str:
     return f"MLflow: {program} ui --backend-store-uri {uri}\n        {MLFLOW_UI}/{page}"
 
 
-def suggest_next(plan: Plan, command: str, store: Storage) -> str:
+def suggest_next_command(plan: Plan, command: str, store: Storage) -> str:
     """Return what to type after `command`: a chat with the model that it wrote, more seeds after one, or an export."""
     storage = storage_option(store)
     for trial in reversed(plan.trials) if plan.sweep.export else ():
@@ -99,7 +99,7 @@ def tabulate_chosen_settings(plan: Plan, store: Storage) -> Table:
     table = Table("split", "method", "rectifier", "setting", "seeds", *(goal.short for goal in goals), box=box.SIMPLE)
 
     def add(labels: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> None:
-        metrics = [selection.read_metrics(document, rule, reported=True) for document in documents]
+        metrics = [selection.pick_metrics(document, rule, reported=True) for document in documents]
         columns = [[one[goal.metric] for one in metrics if one.get(goal.metric) is not None] for goal in goals]
         shown = [f"{fmean(v):.{goal.digits}f}" if v else "" for goal, v in zip(goals, columns, strict=True)]
         table.add_row(*labels, *shown)

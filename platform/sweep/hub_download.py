@@ -43,7 +43,7 @@ def _fetch(requirement: HubRequirement, store: Storage, print_line: Callable[[st
     if requirement.kind == "models" and not any(folder.glob("model*.safetensors")):
         raise InputError(
             f"{requirement.field}: {requirement.id} has no model.safetensors on the hub, and nothing else is loaded; "
-            f"save it as safetensors and give that folder: {requirement.option}"
+            f"save it as safetensors and give that folder: {requirement.folder_option}"
         )
     write_pin(requirement, commit, store)
 
@@ -73,7 +73,7 @@ def _raise_refusal(requirement: HubRequirement, error: Exception) -> None:
         licence = "accept its licence if it is gated, and set HF_TOKEN (or log in with 'hf auth login')"
         raise InputError(
             f"{requirement.field}: {requirement.label}: {said}; "
-            + (requirement.gated or f"check the name; {licence}; or {requirement.option}")
+            + (requirement.gated or f"check the name; {licence}; or {requirement.folder_option}")
         ) from error
     if isinstance(error, OSError) and error.errno is not None:
         raise error

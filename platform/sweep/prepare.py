@@ -15,12 +15,12 @@ from ray.train import TrainingFailedError
 
 from platform.plan.plan import Plan
 from platform.state.lock import call_periodically
-from platform.state.trial_outcomes import SweepState, read_target_results, target_utilities
+from platform.state.trial_outcomes import SweepState, target_evaluations, target_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.benchmarks.base import ITSELF
-from trainables.benchmarks.own import kept
-from trainables.benchmarks.own.row_files import has_answers
+from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
+from trainables.benchmarks.own import kept_answers
+from trainables.benchmarks.own.row_files import has_model_answers
 from trainables.common.errors import last_line
 from trainables.common.wording import format_duration
 from trainables.config.method_tables import METHODS
@@ -33,7 +33,7 @@ from trainables.trial.progress import describe_shared_progress
 from trainables.workers import launcher, shared_artifacts
 
 PrintLine = Callable[[str], None]
-TELL_SECONDS = 20.0
+PROGRESS_PRINT_SECONDS = 20.0
 """Between two lines of how far what is made is."""
 
 
@@ -45,7 +45,7 @@ def prepare_shared_artifacts(state: SweepState, store: Storage, print_line: Prin
     _make_evaluations(plan, store, print_line)
     _warn_of_weak_targets(plan, store, print_line)
     _make_directions(state, store, print_line, strategy)
-    store.sync_trials()
+    store.download_sweeps_and_results()
 
 
 def _make_fictional_data(plan: Plan, store: Storage, print_line: PrintLine) -> None:
@@ -88,12 +88,12 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
     make: Any = ray.remote(shared_artifacts.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus)
     first = benchmarks.get_benchmark(plan.sweep.benchmark.name).REFERENCE
-    itself = ITSELF if first == "original" else None
+    itself = RETAIN_MODEL_ITSELF if first == "original" else None
     measured = {ref.split: ref.evaluation for ref in plan.references if ref.role == first}
     for role in ("retain", "original", RETRAINED, "baseline"):
         made = {}
         for ref in (ref for ref in plan.references if ref.role == role):
-            if store.read_evaluation(ref.evaluation) is not None and has_answers(plan.benchmarks[ref.split]):
+            if store.read_evaluation(ref.evaluation) is not None and has_model_answers(plan.benchmarks[ref.split]):
                 continue
             print_line(f"evaluating the {role} model on {ref.split} (once)")
             against = itself if role == first else measured.get(ref.split)
@@ -113,7 +113,7 @@ def _wait_for(tasks: Mapping[Any, tuple[str, str]], store: Storage, print_line: 
     """Say when each task has ended. `tasks`: the id of what each makes, and what to say at its end."""
     begun, waiting = time.monotonic(), list(tasks)
     while waiting:
-        ended, waiting = ray.wait(waiting, timeout=TELL_SECONDS)
+        ended, waiting = ray.wait(waiting, timeout=PROGRESS_PRINT_SECONDS)
         for task in ended:
             ray.get(task)
             print_line(f"{tasks[task][1]} (after {format_duration(time.monotonic() - begun)})")
@@ -125,10 +125,10 @@ def _wait_for(tasks: Mapping[Any, tuple[str, str]], store: Storage, print_line: 
 def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     """Say where the target model's utility is 0, which the selection rule needs, or its template does not fit."""
     for split, utility in target_utilities(plan, store).items():
-        if utility == 0 and (why := selection.explain_fallback(utility, plan.sweep.selection)):
+        if utility == 0 and (why := selection.explain_missing_utility_bar(utility, plan.sweep.selection)):
             print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
-    for found in read_target_results(plan, store).values():
-        for advice in filter(None, [*kept.explain_left_out(found), found.get("advice")]):
+    for found in target_evaluations(plan, store).values():
+        for advice in filter(None, [*kept_answers.explain_unmeasured_sets(found), found.get("advice")]):
             print_line(f"warning: target: {advice}")
 
 
@@ -152,7 +152,7 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
             started.append(partial(ray.get, make.remote(direction, store.location, resources, rows)))
     for finish in started:
         try:
-            with call_periodically(lambda: print_line("directions are being made"), TELL_SECONDS):
+            with call_periodically(lambda: print_line("directions are being made"), PROGRESS_PRINT_SECONDS):
                 finish()
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
             print_line(f"no direction: {last_line(error)}")

@@ -17,20 +17,26 @@ from rich.console import Console
 
 from platform.schedule import ray_session
 from platform.schedule.ray_environment import resolve_address
-from platform.schedule.ray_failures import LOOK_SECONDS, RETRIES, RayletWatch, RetryReset, survive_memory_kills
+from platform.schedule.ray_failures import (
+    MAX_FAILURES,
+    RAYLET_CHECK_SECONDS,
+    RayletWatch,
+    RetryReset,
+    survive_memory_kills,
+)
 from platform.schedule.ray_session import Placement
-from platform.schedule.searcher import Studies, TrialQueue
+from platform.schedule.searcher import StudyQueue, TrialQueue
 from platform.schedule.study import Study, read_goal_values
 from platform.state import manifest
 from platform.state.kept_weights import WeightKeeper
-from platform.state.limits import Stopper
+from platform.state.limits import SweepStopper
 from platform.state.lock import call_periodically
 from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_gpus, count_outcomes, target_utilities
 from platform.state.typed_commands import resume_command
 from platform.sweep import hub_download, prepare
 from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trial
-from platform.sweep.console import Screen, TrialCounts
-from platform.sweep.start_options import Options
+from platform.sweep.console import ProgressScreen, TrialCounts
+from platform.sweep.start_options import StartOptions
 from platform.sweep.trial_callback import TrialCallback
 from platform.tracking.mirror import MlflowMirror, start_mirror
 from trainables.common.cli import print_line
@@ -43,7 +49,7 @@ from trainables.workers.ray_processes import TrialActor
 
 
 def run_on_ray(
-    state: SweepState, store: Storage, command: str, stopper: Stopper, options: Options
+    state: SweepState, store: Storage, command: str, stopper: SweepStopper, options: StartOptions
 ) -> MlflowMirror | None:
     """Prepare, run what is left, attack and export the chosen trials; return MLflow's thread, None if that failed."""
     plan, resources = state.plan, state.plan.sweep.resources
@@ -52,20 +58,20 @@ def run_on_ray(
     try:
         growth = ray_session.start_session(options.address)
         ray_session.wait_for_nodes(growth, print_line)
-        ray_session.check_workers(print_line)
+        ray_session.check_nodes(print_line)
         head, lost = ray.get_runtime_context().gcs_address, partial(_give_up, command)
         look = partial(ray_session.watch_head, head, lost)
         if not resolve_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
-            watch.enter_context(call_periodically(look, LOOK_SECONDS))
+            watch.enter_context(call_periodically(look, RAYLET_CHECK_SECONDS))
         placement = ray_session.place_trials(growth, resources, options.max_concurrent, print_line)
         hub_download.fetch_requirements(plan.hub, store, print_line)
-        with stopper.preparing(gpus):
+        with stopper.count_preparation(gpus):
             prepare.prepare_shared_artifacts(state, store, print_line, placement.strategy)
         mirror = start_mirror(manifest.write_manifest(state, store, command), store)
-        if state.outstanding:
+        if state.number_to_run:
             tune_trials(state, store, mirror, stopper, placement, options.keep)
         if plan.sweep.stress.attacks and not stopper.reason:
-            with stopper.preparing(gpus):
+            with stopper.count_preparation(gpus):
                 attack_chosen_trials(add_recorded_trials(plan, store), store, print_line)
         if plan.sweep.export:
             export_chosen_trial(add_recorded_trials(plan, store), store, print_line)
@@ -94,7 +100,7 @@ def _give_up(command: str, error: OSError) -> None:
 
 
 def tune_trials(
-    state: SweepState, store: Storage, mirror: MlflowMirror, stopper: Stopper, placement: Placement, keep: str
+    state: SweepState, store: Storage, mirror: MlflowMirror, stopper: SweepStopper, placement: Placement, keep: str
 ) -> None:
     """Run the trials that are left by Ray Tune, as far as the limits let them."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
@@ -103,8 +109,8 @@ def tune_trials(
     names.difference_update(list(filter(SECRET_NAME.search, names)))  # Ray's log would hold their values
     plan, resources = state.plan, state.plan.sweep.resources
     search, total = make_searcher(state, store, stopper, placement, keep)
-    screen = Screen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
-    done, failed = len(state.done), len(state.failed)  # of earlier starts, too
+    screen = ProgressScreen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
+    done, failed = len(state.done), len(state.failed_outcomes)  # of earlier starts, too
     counts = TrialCounts(plan.name, total + done, placement.slots, done - failed, failed, label=plan.label)
     keeper = WeightKeeper(plan, store, keep)
     reporter = TrialCallback(counts, store, mirror, stopper, keeper, screen)
@@ -114,7 +120,7 @@ def tune_trials(
         storage_path=str(folder),
         callbacks=[reporter, RayletWatch(), RetryReset()],
         verbose=0,
-        failure_config=tune.FailureConfig(max_failures=RETRIES),
+        failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
         checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
     )
     tune_config = tune.TuneConfig(
@@ -131,33 +137,33 @@ def tune_trials(
     finally:
         screen.close()
         shutil.rmtree(folder / name, ignore_errors=True)
-    for trial in state.left:
-        key = trial.follows
+    for trial in state.remaining:
+        key = trial.earlier_id
         if key and store.has(key) and not store.has_weights(key):
             print_line(f"{plan.label(trial)} does not run: trial {key}, which it goes on from, left no model")
 
 
 def make_searcher(
-    state: SweepState, store: Storage, stopper: Stopper, placement: Placement, keep: str
+    state: SweepState, store: Storage, stopper: SweepStopper, placement: Placement, keep: str
 ) -> tuple[TrialQueue, int]:
     """Return the order of the trials that are left, and how many there are."""
     plan = state.plan
-    followed = any(trial.follows for trial in plan.trials)
+    followed = any(trial.earlier_id for trial in plan.trials)
     shared = {"storage": store.location, "keep": keep != "none" or followed, "strategy": placement.strategy}
     if plan.strategy != "optuna":
-        return TrialQueue(state.left, shared, lambda: stopper.reason, store.has_weights), len(state.left)
+        return TrialQueue(state.remaining, shared, lambda: stopper.reason, store.has_weights), len(state.remaining)
     finished, search = {}, plan.sweep.search
     for trial in plan.trials:
         if (result := store.result(key := trial.id())) is not None:
             finished[key] = read_goal_values(trial, result, search.goals)
-    unfinished = {*state.again, *(key for trial in state.left if store.under_way(key := trial.id()))}
+    unfinished = {*state.again, *(key for trial in state.remaining if store.has_unfinished_run(key := trial.id()))}
     utilities = target_utilities(plan, store)
     studies = []
-    for name, known in plan.studies().items():
+    for name, known in plan.trials_by_study().items():
         utility = utilities.get(known[0].benchmark.split)
         share = search.floor or known[0].training.kept_share
         floor = None if share is None or not utility or utility <= 0 else share * utility
         budget, space = plan.count_planned(name, len(known)), plan.spaces[name]
         studies.append(Study(space, known, budget, finished, unfinished, search=search, floor=floor))
-    searcher = Studies(studies, shared, lambda: stopper.reason, partial(manifest.add_trial_to_manifest, plan, store))
-    return searcher, searcher.left
+    searcher = StudyQueue(studies, shared, lambda: stopper.reason, partial(manifest.add_trial_to_manifest, plan, store))
+    return searcher, searcher.remaining

@@ -10,23 +10,23 @@ from dataclasses import replace
 from platform.plan.plan import Plan
 from platform.schedule.ray_environment import remove_ray_folder, set_ray_environment
 from platform.state import lock, manifest
-from platform.state.limits import Stopper, load_gpu_seconds, record_gpu_seconds
+from platform.state.limits import SweepStopper, load_gpu_seconds, record_gpu_seconds
 from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_outcomes, read_sweep_state
 from platform.state.typed_commands import resume_command, sweep_command
-from platform.sweep.chosen_trials import list_to_attack
-from platform.sweep.finish import print_end
-from platform.sweep.start_options import Options
+from platform.sweep.chosen_trials import list_trials_to_attack
+from platform.sweep.finish import print_sweep_end
+from platform.sweep.start_options import StartOptions
 from platform.tracking.mirror import start_mirror
 from trainables.common import provenance
 from trainables.common.cli import print_line
 from trainables.common.errors import InputError
 from trainables.common.wording import format_count
+from trainables.storage.file_names import ERROR, LOST, RESULT, ROWS, STEPS
 from trainables.storage.folder_storage import Storage, remove_leftovers, set_aside
-from trainables.storage.names import ERROR, LOST, RESULT, ROWS, STEPS
 from trainables.storage.sweep_file import read_sweep
 
 
-def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
+def start_sweep(state: SweepState, store: Storage, options: StartOptions) -> int:
     """Run what is left of a plan as the sweep's only driver; return the exit status."""
     plan, command = state.plan, sweep_command()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a sweep as Ctrl-C does
@@ -41,21 +41,21 @@ def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
         return 130
 
 
-def run_plan(state: SweepState, store: Storage, command: str, options: Options) -> int:
+def run_plan(state: SweepState, store: Storage, command: str, options: StartOptions) -> int:
     """Run what is left of a plan; return the exit status."""
     set_ray_environment(options.address)
     plan, started = state.plan, time.monotonic()
     _print_beginning(state, store)
-    spent = store.spent(plan.sweep.name, plan.hash)
-    stopper = Stopper(options.gpu_hours, load_gpu_seconds(spent, store), minutes=options.minutes)
+    spent = store.gpu_seconds_file(plan.sweep.name, plan.hash)
+    stopper = SweepStopper(options.gpu_hours, load_gpu_seconds(spent, store), minutes=options.minutes)
     for old in (store.root / "ray").glob(f"{plan.name}-*"):  # of starts that were killed
         shutil.rmtree(old, ignore_errors=True)
     for trial_id in filter(store.has, (trial.id() for trial in plan.trials)):
         remove_leftovers(store.trial(trial_id))
-    if state.outstanding and stopper.reason:
-        return max(_print_stop(plan, store, stopper), int(bool(state.failed)))
+    if state.number_to_run and stopper.reason:
+        return max(_print_stop(plan, store, stopper), int(bool(state.failed_outcomes)))
     lacking = any(store.read_evaluation(ref.evaluation) is None for ref in plan.references)
-    if state.outstanding or plan.sweep.export or lacking or list_to_attack(plan, store):
+    if state.number_to_run or plan.sweep.export or lacking or list_trials_to_attack(plan, store):
         with record_gpu_seconds(stopper, spent, store):
             from platform.sweep import run_on_ray  # Ray, which reads its settings when it is imported
 
@@ -68,15 +68,15 @@ def run_plan(state: SweepState, store: Storage, command: str, options: Options) 
         mirror = start_mirror(sweep, store)
         mirror.close(count_outcomes(sweep, store))
     store.push_unsent(trial.id() for trial in plan.trials)
-    store.sync_trials(trial.id() for trial in plan.trials)
+    store.download_sweeps_and_results(trial.id() for trial in plan.trials)
     plan = add_recorded_trials(plan, store)
-    ended, total = sum(store.has(trial.id()) for trial in replace(state, plan=plan).left), len(state.done)
+    ended, total = sum(store.has(trial.id()) for trial in replace(state, plan=plan).remaining), len(state.done)
     minutes = (time.monotonic() - started) / 60
-    print_line(f"{ended} of {total + state.outstanding} trials run in {minutes:.1f} min")
-    status = print_end(plan, store, mirror)
+    print_line(f"{ended} of {total + state.number_to_run} trials run in {minutes:.1f} min")
+    status = print_sweep_end(plan, store, mirror)
     if stopper.reason:
         return max(status, _print_stop(plan, store, stopper))
-    lacking = 0 if status else read_sweep_state(plan, store).outstanding
+    lacking = 0 if status else read_sweep_state(plan, store).number_to_run
     if lacking:
         print_line(f"{format_count(lacking, 'trial')} without a result that can be read; --resume runs them again")
     return int(status or lacking > 0)
@@ -84,8 +84,8 @@ def run_plan(state: SweepState, store: Storage, command: str, options: Options) 
 
 def _print_beginning(state: SweepState, store: Storage) -> None:
     """Print what there is to run, where, of which code, and what is odd."""
-    trials = format_count(len(state.done) + state.outstanding, "trial")
-    print_line(f"sweep {state.plan.name}: {trials}, {len(state.done)} done, {state.outstanding} to run")
+    trials = format_count(len(state.done) + state.number_to_run, "trial")
+    print_line(f"sweep {state.plan.name}: {trials}, {len(state.done)} done, {state.number_to_run} to run")
     made = provenance.read_provenance()
     commit = f"commit {made['commit']}{' (with uncommitted changes)' if made['dirty'] else ''}"
     print_line(f"storage {store.location}, {commit if made['commit'] else 'no git commit'}, code {made['code']}")
@@ -93,16 +93,16 @@ def _print_beginning(state: SweepState, store: Storage) -> None:
         print_line(f"warning: {warning}")
 
 
-def _print_stop(plan: Plan, store: Storage, stopper: Stopper) -> int:
+def _print_stop(plan: Plan, store: Storage, stopper: SweepStopper) -> int:
     """Print why the sweep ended before its trials and what is left of it; return 1 if that is a failure, else 3."""
-    left = read_sweep_state(plan, store).outstanding
+    left = read_sweep_state(plan, store).number_to_run
     if not left:
         return 0
     print_line(f"stopped: {stopper.reason}; {format_count(left, 'trial')} left; {stopper.advice}")
     return 1 if stopper.fails_alike or stopper.unwritable else 3
 
 
-def _settle_earlier_results(state: SweepState, store: Storage, options: Options) -> SweepState:
+def _settle_earlier_results(state: SweepState, store: Storage, options: StartOptions) -> SweepState:
     """Set aside what runs again, and return the state after it. Raises InputError where a person has to choose."""
     plan = state.plan
     if options.new:
@@ -114,9 +114,9 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: Options)
     listed = earlier.trials if earlier else [key for key in (trial.id() for trial in plan.trials) if key in unreadable]
     gone = unreadable | {key for key, status in state.outcomes.items() if status == LOST}
     missing = [key for key in listed if key in gone or not store.has(key)]
-    planned = earlier.planned if earlier else len(listed)
+    planned = earlier.planned_trials if earlier else len(listed)
     lacking = planned - len(listed) + len(missing)  # of an Optuna study more or fewer trials may be listed
-    if lacking > 0 and state.outstanding and not (options.resume or options.retry_failed):
+    if lacking > 0 and state.number_to_run and not (options.resume or options.retry_failed):
         named = f" ({', '.join(map(str, state.damaged))} cannot be read)" if state.damaged else ""
         raise InputError(
             f"sweep {plan.name} is unfinished: {lacking} of its {planned} trials are missing{named}; add "

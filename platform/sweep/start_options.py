@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from platform.state.kept_weights import CHOICES
+from platform.state.kept_weights import KEEP_CHOICES
 from trainables.common.errors import InputError, suggest_name
-from trainables.storage.names import FAILURES
+from trainables.storage.file_names import FAILURES
 
 
 @dataclass(frozen=True)
-class Options:
+class StartOptions:
     gpu_hours: float | None = None
     address: str | None = None
     max_concurrent: int | None = None
@@ -36,11 +36,11 @@ class Options:
         for option, limit in (("--gpu-hours", self.gpu_hours), ("--minutes", self.minutes)):
             if limit is not None and not 0 < limit < float("inf"):
                 raise InputError(f"{option}: must be above 0, got {limit:g}")
-        if self.keep not in CHOICES:
-            raise InputError(f"--keep: unknown choice '{self.keep}'; {suggest_name(self.keep, CHOICES)}")
+        if self.keep not in KEEP_CHOICES:
+            raise InputError(f"--keep: unknown choice '{self.keep}'; {suggest_name(self.keep, KEEP_CHOICES)}")
 
     @property
-    def retry(self) -> tuple[str, ...]:
+    def outcomes_to_retry(self) -> tuple[str, ...]:
         """Outcomes whose trials run again."""
         if not self.retry_failed:
             return ()

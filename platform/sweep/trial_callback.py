@@ -8,14 +8,14 @@ from typing import Any
 
 from platform.schedule.ray_failures import StatelessCallback, read_failure_cause
 from platform.state.kept_weights import WeightKeeper
-from platform.state.limits import Stopper
-from platform.sweep.console import Screen, TrialCounts
+from platform.state.limits import SweepStopper
+from platform.sweep.console import ProgressScreen, TrialCounts
 from platform.tracking.mirror import MlflowMirror
 from trainables import benchmarks
 from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
+from trainables.storage.file_names import EVALUATED, LOST
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import EVALUATED, LOST
 from trainables.trial import record
 
 
@@ -26,15 +26,15 @@ class TrialCallback(StatelessCallback):
     counts: TrialCounts
     store: Storage
     mirror: MlflowMirror
-    stopper: Stopper
+    stopper: SweepStopper
     keeper: WeightKeeper
-    screen: Screen
+    screen: ProgressScreen
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         started = read_trial_config(trial)
         self.stopper.trial_started(started)
         self.counts.start_trial(started)
-        self.mirror.start_trial(started)
+        self.mirror.start_trial_curves(started)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         self.screen.show(self.counts, self.store)
@@ -52,7 +52,7 @@ class TrialCallback(StatelessCallback):
     def _end(self, tune_trial: Any, cause: str) -> None:
         trial = read_trial_config(tune_trial)
         key, seconds = trial.id(), self.counts.seconds_of(trial.id())
-        synced = self.store.try_sync_trial(key)
+        synced = self.store.try_download_trial(key)
         written = self.store.result(key)
         if written is None and synced:
             written = self._record_loss(trial, cause, seconds)
@@ -63,11 +63,11 @@ class TrialCallback(StatelessCallback):
         name = f"{self.counts.label(trial)} ({key})"
         self.screen.print_line(f"{name}: {describe_outcome(result)}, {format_duration(seconds)}")
         self.stopper.trial_ended(key, result)
-        self.keeper.trial_ended(trial)
-        self.mirror.add_trial(key, written)
+        self.keeper.prune_after_trial(trial)
+        self.mirror.log_trial_result(key, written)
         tune_trial.run_metadata.metric_analysis.clear()  # running means of every number that a trial reported,
         tune_trial.run_metadata.metric_n_steps.clear()  # 15 KB each, which nobody reads
-        self.screen.show(self.counts, self.store, last=self.counts.left == 0 and not self.counts.running)
+        self.screen.show(self.counts, self.store, last=self.counts.remaining == 0 and not self.counts.running)
 
     def _record_loss(self, trial: Trial, cause: str, seconds: float) -> dict[str, Any] | None:
         """Write that a trial died, and return what the storage then holds of it; None if the disk is full."""

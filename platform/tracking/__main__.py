@@ -46,7 +46,7 @@ def sync_sweep(sweep: SweepFile, store: Storage) -> int:
         check_answers(f"{uri}/health", "MLflow", "is MLFLOW_TRACKING_URI right, and does its server run?")
     command = f"python -m platform.tracking sync {sweep.label}"
     with acquire_lock(store, store.lock(sweep.name, sweep.hash), command):
-        store.sync_trials(sweep.trials)
+        store.download_sweeps_and_results(sweep.trials)
         done, damaged = read_trial_results(sweep.trials, store)
         for path in damaged:
             cli.print_line(f"damaged: {path}; its trial is not shown")

@@ -16,11 +16,11 @@ from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
 
-CURVE_SECONDS = 30.0
+CURVE_LOG_SECONDS = 30.0
 """Between two looks at the curves of trials that run."""
-CLOSE_SECONDS = START_SECONDS
+CLOSE_TIMEOUT_SECONDS = START_SECONDS
 """How long a server may be silent at a sweep's end before it is given up."""
-Action = Callable[[MlflowRuns], Any]
+MlflowAction = Callable[[MlflowRuns], Any]
 
 
 class MlflowMirror:
@@ -31,20 +31,20 @@ class MlflowMirror:
         self.runs: MlflowRuns | None = None
         self.problem: Exception | None = None
         self.running: dict[str, Trial] = {}
-        self.actions: queue.Queue[Action | None] = queue.Queue()
+        self.actions: queue.Queue[MlflowAction | None] = queue.Queue()
         self.logged = 0
         self.thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
 
-    def start_trial(self, trial: Trial) -> None:
-        """Log the curves of a trial until `add_trial` says that it has ended."""
+    def start_trial_curves(self, trial: Trial) -> None:
+        """Log the curves of a trial until `log_trial_result` says that it has ended."""
         self.running[trial.id()] = trial
 
-    def add_trial(self, trial_id: str, result: dict[str, Any] | None = None) -> None:
+    def log_trial_result(self, trial_id: str, result: dict[str, Any] | None = None) -> None:
         """Log the result of a trial, which is read if it is not given."""
         self.running.pop(trial_id, None)
         self.actions.put(lambda runs: runs.log_result(trial_id, result))
 
-    def close(self, counts: Mapping[str, int], patience: float = CLOSE_SECONDS) -> None:
+    def close(self, counts: Mapping[str, int], patience: float = CLOSE_TIMEOUT_SECONDS) -> None:
         """Log what is left and the sweep's counts, unless the server gets on with nothing for `patience` seconds."""
         self.actions.put(lambda runs: self.problem or runs.finish(counts))
         self.actions.put(None)
@@ -58,7 +58,7 @@ class MlflowMirror:
         if self.problem is None:
             self._wait(lambda: self._try(lambda runs: runs.log_report()))
 
-    def _wait(self, action: Callable[[], object], seconds: float = CLOSE_SECONDS) -> None:
+    def _wait(self, action: Callable[[], object], seconds: float = CLOSE_TIMEOUT_SECONDS) -> None:
         """Wait for an action with a word and a deadline, which is the problem where it passes and nothing is logged."""
         logged = self.logged
         try:
@@ -68,12 +68,12 @@ class MlflowMirror:
                 self.problem = problem
 
     @property
-    def page(self) -> str:
+    def page_path(self) -> str:
         """Return the part of an address that opens the sweep in MLflow, empty if MLflow has not been reached."""
         return PAGE.format(experiment=self.runs.experiment, sweep=self.runs.sweep.label) if self.runs else ""
 
     def _work(self) -> None:
-        due = time.monotonic() + CURVE_SECONDS
+        due = time.monotonic() + CURVE_LOG_SECONDS
         while True:
             with contextlib.suppress(queue.Empty):
                 action = self.actions.get(timeout=max(0.0, due - time.monotonic()))
@@ -83,9 +83,9 @@ class MlflowMirror:
             if time.monotonic() >= due:
                 for trial in list(self.running.values()):
                     self._try(lambda runs, one=trial: runs.log_curves(one))
-                due = time.monotonic() + CURVE_SECONDS
+                due = time.monotonic() + CURVE_LOG_SECONDS
 
-    def _try(self, action: Action) -> None:
+    def _try(self, action: MlflowAction) -> None:
         """Connect if that is left to do, then act, or keep the problem."""
         try:
             self.runs = self.runs or self.connect()
@@ -100,5 +100,5 @@ def start_mirror(sweep: SweepFile, store: Storage) -> MlflowMirror:
     mirror = MlflowMirror(lambda: open_mlflow_runs(sweep, store))
     mirror.thread.start()
     for trial_id in filter(store.has, sweep.trials):
-        mirror.add_trial(trial_id)
+        mirror.log_trial_result(trial_id)
     return mirror

@@ -28,18 +28,18 @@ from trainables.common.wording import escape_markdown
 from trainables.config.trial import Trial, has_effect
 from trainables.methods.method_constants import resolve_constants
 from trainables.storage.atomic_files import parse_object, read_json, read_rows
+from trainables.storage.file_names import CURVE_COLUMNS, EVALUATED, PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CURVES, EVALUATED, PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.sweep_file import SweepFile
 from trainables.trial.progress import is_running
 
-DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+TRACKING_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 """What MLflow's client opens itself. It then writes artifacts where the experiment says, here into the storage."""
-ENDED = ("FINISHED", "FAILED")
+ENDED_RUN_STATUSES = ("FINISHED", "FAILED")
 """How the run of a trial ends when it shows a whole result."""
-ALL: dict[str, Any] = {"max_results": 50_000, "order_by": ["attributes.start_time ASC"]}
+SEARCH_ALL_RUNS: dict[str, Any] = {"max_results": 50_000, "order_by": ["attributes.start_time ASC"]}
 """As many runs as MLflow gives at once, the earliest first."""
-Point = tuple[str, float, int]
+MetricPoint = tuple[str, float, int]
 """A metric's name, its value and its step."""
 
 
@@ -54,12 +54,12 @@ class MlflowRuns:
     store: Storage
     runs: dict[str, Any] = field(default_factory=dict)
 
-    def load(self) -> None:
+    def load_trial_runs(self) -> None:
         """Find every trial's run. Delete what a repeated request doubled, and end the runs of interrupted trials."""
         condition = f"tags.sweep_id = '{self.sweep.label}' and tags.trial_id != ''"
         found = _search_runs(self.client, self.experiment, condition)
         self.runs = {}
-        for run in sorted(found, key=lambda one: one.info.status in ENDED, reverse=True):
+        for run in sorted(found, key=lambda one: one.info.status in ENDED_RUN_STATUSES, reverse=True):
             if self.runs.setdefault(run.data.tags["trial_id"], run) is not run:
                 self.client.delete_run(run.info.run_id)
         for trial_id, run in self.runs.items():
@@ -77,7 +77,7 @@ class MlflowRuns:
             return
         trial = Trial.model_validate(result["config"])
         run = self._find_run(trial, result["started"])
-        if run.info.status in ENDED:
+        if run.info.status in ENDED_RUN_STATUSES:
             return
         key, start = run.info.run_id, run.info.start_time
         self.store.fetch(steps := self.store.trial(trial_id) / STEPS)
@@ -96,18 +96,18 @@ class MlflowRuns:
     def log_curves(self, trial: Trial) -> None:
         """Log the curves so far of a trial that runs; nothing before its training begins."""
         path = self.store.trial(trial.id()) / PROGRESS
-        progress = parse_object(self.store.read_newest(path) or b"") or {}
+        progress = parse_object(self.store.read_current_bytes(path) or b"") or {}
         if not progress.get("points") or is_running(progress) is False:
             return
         run, rows = self._find_run(trial, progress["started"]), progress["points"]
-        points = [(f"train/{name}", row[name], row["step"]) for row in rows for name in CURVES if name in row]
+        points = [(f"train/{name}", row[name], row["step"]) for row in rows for name in CURVE_COLUMNS if name in row]
         self._log_points(run.info.run_id, points, run.info.start_time)
 
     def finish(self, counts: Mapping[str, int]) -> None:
         """Log the sweep's counts and where weights are kept, and end the parent run."""
         points = [(f"trials/{key}", value, 0) for key, value in counts.items()]
         self._log_points(self.parent, points, int(time.time() * 1000))
-        self.load()
+        self.load_trial_runs()
         for trial_id, run in self.runs.items():
             folder = self.store.trial(trial_id) / WEIGHTS
             kept = self.store.uri(folder) if self.store.exists(folder) else ""
@@ -125,7 +125,7 @@ class MlflowRuns:
         if (folder / "index.html").is_file():
             self.client.log_artifacts(self.parent, str(folder), "report")
 
-    def _log_points(self, run_id: str, points: Iterable[Point], time: int, tags: Sequence[Any] = ()) -> None:
+    def _log_points(self, run_id: str, points: Iterable[MetricPoint], time: int, tags: Sequence[Any] = ()) -> None:
         from mlflow.entities import Metric
 
         self.client.log_batch(
@@ -144,8 +144,8 @@ class MlflowRuns:
         tags = {"sweep": self.sweep.name, "sweep_id": self.sweep.label, "mlflow.parentRunId": self.parent}
         tags |= {"trial_id": trial.id(), "started": started, "method": trial.method}
         tags |= {"rectifier": trial.rectifier.name, "split": trial.benchmark.split, "seed": str(trial.seed)}
-        run = self.client.create_run(self.experiment, _milliseconds(started), tags, trial.label(self.sweep.varied))
-        settings = describe_settings(trial)
+        run = self.client.create_run(self.experiment, _milliseconds(started), tags, trial.label(self.sweep.varied_axes))
+        settings = flatten_run_parameters(trial)
         for path, axis in self.sweep.axes.items():  # of an axis of numbers and `none` MLflow's chart shows the one kind
             if isinstance(axis, list) and None in axis and settings.get(path, "none") != "none":
                 settings[path] = f"= {settings[path]}"
@@ -158,7 +158,7 @@ def _milliseconds(moment: str) -> int:
     return int(datetime.fromisoformat(moment).timestamp() * 1000)
 
 
-def describe_settings(trial: Trial) -> dict[str, str]:
+def flatten_run_parameters(trial: Trial) -> dict[str, str]:
     """Return the configuration, flat, and the objective's numbers with those of its preset."""
     numbers = asdict(resolve_constants(trial.method, trial.objective, trial.benchmark.split))
     read = [name for name in numbers if has_effect(f"objective.{name}", trial.method, trial.rectifier.name)]
@@ -166,7 +166,7 @@ def describe_settings(trial: Trial) -> dict[str, str]:
     return {name: "none" if value is None else str(value) for name, value in flat.items()}
 
 
-def list_metric_points(trial: Trial, result: Mapping[str, Any], steps: list[dict[str, Any]]) -> list[Point]:
+def list_metric_points(trial: Trial, result: Mapping[str, Any], steps: list[dict[str, Any]]) -> list[MetricPoint]:
     """Return the final numbers, at step 0, the evaluations along training and the columns of steps.parquet."""
     points: list[tuple[str, Any, int]] = [(f"eval/{name}", value, 0) for name, value in result["metrics"].items()]
     points += [(f"time/{name}", value, 0) for name, value in result.get("seconds", {}).items()]
@@ -198,7 +198,7 @@ def open_mlflow_runs(sweep: SweepFile, store: Storage) -> MlflowRuns:
     if own:
         _make_database(file)
     client = MlflowClient(tracking_uri=uri)
-    folder = str(store.root / "mlartifacts") if uri.startswith(DATABASES) else None
+    folder = str(store.root / "mlartifacts") if uri.startswith(TRACKING_DATABASES) else None
     known = client.get_experiment_by_name(sweep.name)
     if known is not None and own and known.artifact_location != folder:  # copied or moved: MLflow moves no files
         name = f"{sweep.name} in {known.artifact_location} ({known.experiment_id})"
@@ -206,7 +206,7 @@ def open_mlflow_runs(sweep: SweepFile, store: Storage) -> MlflowRuns:
         known = None
     experiment = known.experiment_id if known else client.create_experiment(sweep.name, folder)
     runs = MlflowRuns(client, experiment, _open_parent(client, experiment, sweep), sweep, store)
-    runs.load()
+    runs.load_trial_runs()
     return runs
 
 
@@ -226,7 +226,7 @@ def _make_database(file: Path) -> None:
 def _search_runs(client: Any, experiment: str, condition: str) -> list[Any]:
     """Return an experiment's runs, without those whose files MLflow would write elsewhere than the experiment's."""
     place = client.get_experiment(experiment).artifact_location.rstrip("/") + "/"
-    found = [(run, run.info.artifact_uri) for run in client.search_runs([experiment], condition, **ALL)]
+    found = [(run, run.info.artifact_uri) for run in client.search_runs([experiment], condition, **SEARCH_ALL_RUNS)]
     return [run for run, uri in found if uri.startswith(place) and "/../" not in uri]
 
 

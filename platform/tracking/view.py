@@ -19,7 +19,7 @@ PAGE = "#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateS
 
 def describe_view(sweep: SweepFile, runs: Sequence[Any]) -> str:
     """Return the tag's value. It names settings that all runs have: MLflow draws no chart with another one."""
-    paths = dict.fromkeys(("method", "rectifier.name", *sweep.varied))
+    paths = dict.fromkeys(("method", "rectifier.name", *sweep.varied_axes))
     settings = [path for path in paths if all(path in run.data.params for run in runs)]
     goals = benchmarks.get_benchmark(sweep.benchmark or "tofu").GOALS
     metrics = [f"eval/{goal.metric}" for goal in goals]

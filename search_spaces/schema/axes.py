@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from trainables.config.method_tables import RECTIFIERS, SETTINGS
+from trainables.config.method_tables import MAIN_SETTINGS, RECTIFIERS
 from trainables.config.settings import Benchmark, FrozenSettings, Objective, Rectifier, TaskVector, Training
 from trainables.config.trial import Trial
 
-STUDY = ("benchmark.split", "method", "rectifier.name")
+STUDY_PATHS = ("benchmark.split", "method", "rectifier.name")
 """Each combination of values of these axes is one Optuna study. They take words, never ranges."""
 SECTIONS: dict[str, type[FrozenSettings]] = {
     "rectifier": Rectifier,
@@ -21,8 +21,8 @@ SECTIONS: dict[str, type[FrozenSettings]] = {
     "training": Training,
     "task_vector": TaskVector,
 }
-SINGLE = ("method", "seed")
-NO_AXES = {"training.betas", "objective.idk", "objective.idk_fingerprint"}
+TOP_LEVEL_AXES = ("method", "seed")
+NON_AXIS_PATHS = {"training.betas", "objective.idk", "objective.idk_fingerprint"}
 """One value is two numbers; a plan names a file's content once for all trials."""
 
 
@@ -41,13 +41,13 @@ class Range:
             raise ValueError(f"the range {self} begins where there is no logarithm; begin above 0")
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def __contains__(self, value: object) -> bool:
         if not (isinstance(value, int | float) and self.low <= value <= self.high):
             return False
-        return not self.whole or float(value).is_integer()
+        return not self.is_whole or float(value).is_integer()
 
     def __str__(self) -> str:
         ends = f"{self.low:g}..{self.high:g}"
@@ -61,7 +61,7 @@ Axis = tuple[Any, ...] | Range
 def list_axis_paths() -> tuple[str, ...]:
     """Return the configuration paths that may be axes: what a trial is measured by is the same in a whole sweep."""
     inside = {f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.model_fields}
-    return tuple(sorted({*SINGLE, "benchmark.split", *inside} - NO_AXES))
+    return tuple(sorted({*TOP_LEVEL_AXES, "benchmark.split", *inside} - NON_AXIS_PATHS))
 
 
 @cache
@@ -104,7 +104,7 @@ def axis_to_json(axis: Axis) -> Any:
     return {"low": axis.low, "high": axis.high, "log": axis.log} if isinstance(axis, Range) else list(axis)
 
 
-def requires_value(rectifier: str, path: str) -> bool:
+def rectifier_requires_value(rectifier: str, path: str) -> bool:
     """Return whether a rectifier needs a value of gamma or tau, so that `none` is no point of its axis."""
     section, _, name = path.rpartition(".")
-    return section == "rectifier" and name in SETTINGS and name in RECTIFIERS[rectifier].requires
+    return section == "rectifier" and name in MAIN_SETTINGS and name in RECTIFIERS[rectifier].requires

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from trainables.config.settings import FrozenSettings, Model, Precision, Shape, Training
 
-GATED = ("meta-llama/", "google/gemma")
+GATED_HUB_PREFIXES = ("meta-llama/", "google/gemma")
 """Beginnings of the hub ids whose licence has to be accepted."""
 
 

@@ -15,7 +15,7 @@ from trainables.config.settings import Benchmark, Objective, Resources, Selectio
 METHODS = ("ga", "gd", "npo_gd", "simnpo_gd")
 """Its GradAscent, GradDiff, NPO and SimNPO. Its RMU trains all weights, ours the matrices that RMU's authors train."""
 SPLITS = ("forget10", "forget05", "forget01")
-RANGES: dict[str, Axis] = {
+PUBLISHED_VALUES: dict[str, Axis] = {
     "training.lr": (1e-5, 2e-5, 5e-5),
     "training.epochs": (10, 5),
     "objective.retain_coefficient": (1.0, 2.0, 5.0),
@@ -31,13 +31,13 @@ def make_sweep(backbone: Backbone, *, name: str, ranks: int = 1) -> Sweep:
         axes={
             "method": METHODS,
             "benchmark.split": SPLITS,
-            **RANGES,
+            **PUBLISHED_VALUES,
             "rectifier.gamma": SMALL_GAMMAS,
             "rectifier.tau": SMALL_TAUS,
         },
         benchmark=Benchmark(dialect="open-unlearning", template=backbone.template),
         selection=Selection(halves=True),
-        searched=tuple(RANGES),
+        searched=tuple(PUBLISHED_VALUES),
         objective=Objective(preset="open-unlearning"),
         training=Training(lr=1e-5, epochs=10, batch_size=32, schedule="linear", warmup_epochs=1),
         resources=Resources(ranks=ranks, gpus=1, cpus=4, precision=backbone.precision, gpu_memory=80),

@@ -15,7 +15,7 @@ from trainables.config.method_tables import MethodName
 from trainables.config.settings import Benchmark, Resources, Selection, Training
 
 TOFU_METHODS: tuple[MethodName, ...] = ("ga", "wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd")
-TEXT_METHODS: tuple[MethodName, ...] = ("ga", "wga", "gd", "npo", "npo_gd")
+MUSE_WMDP_METHODS: tuple[MethodName, ...] = ("ga", "wga", "gd", "npo", "npo_gd")
 """The methods of the WMDP and MUSE tables."""
 SPLITS = ("forget05", "forget10")
 
@@ -57,7 +57,7 @@ def make_sweep(backbone: Backbone, *, axes: dict[str, Axis], ranks: int | None =
     A trial has one rank unless `ranks` says more, but four of a backbone of 7B parameters.
     The paper selects on validation data, which its benchmarks have none of: one half of the evaluation rows stands in.
     """
-    ranks = ranks or (4 if backbone.shape.parameters > 5e9 else 1)
+    ranks = ranks or (4 if backbone.shape.parameter_count > 5e9 else 1)
     fixed: dict[str, Any] = {
         "benchmark": Benchmark(dialect="paper", template=backbone.template),
         "training": Training(lr=backbone.lr, epochs=5, batch_size=32),

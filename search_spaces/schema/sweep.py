@@ -15,21 +15,21 @@ from search_spaces.schema.backbones import Backbone
 from trainables.config import settings
 from trainables.config.method_tables import MethodName
 from trainables.config.settings import FrozenSettings
-from trainables.config.types import Count, Place, Positive, Share, Text
+from trainables.config.types import Count, PathOrId, Positive, Share, Text
 
 GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 TAUS = (0.001, 0.005, 0.01, 0.1, 1.0, 10.0, 100.0, None)
 SMALL_GAMMAS = (0.05, 0.8)
 SMALL_TAUS = (None, 1.0)
-STGS = (0.50, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85)
-FILES = ("forget", "retain", "eval", "requests")
+TRU_STRENGTHS = (0.50, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85)
+OWN_FILE_FIELDS = ("forget", "retain", "eval", "requests")
 """Settings of the sweep own that name files, and a folder of files."""
-SMALL_STGS = (4.0, 8.0, 12.0, 16.0, 24.0)
+SMALL_TRU_STRENGTHS = (4.0, 8.0, 12.0, 16.0, 24.0)
 COMMON_AXES: dict[str, Axis] = {
     "rectifier.name": ("none", "gru"),
     "rectifier.gamma": SMALL_GAMMAS,
     "rectifier.tau": SMALL_TAUS,
-    "task_vector.stg": STGS,
+    "task_vector.stg": TRU_STRENGTHS,
     "seed": (0,),
 }
 """The axes of every sweep that gives no others."""
@@ -46,7 +46,7 @@ class PublishedSetting(FrozenSettings):
     gamma: float | None = None
     tau: float | None = None
     strength: float | None = None
-    normalise: settings.Unit | None = None
+    normalise: settings.NormaliseUnit | None = None
 
 
 class ModelTraining(FrozenSettings):
@@ -125,19 +125,19 @@ class Sweep(FrozenSettings):
     resources: settings.Resources = settings.Resources()
     observe: Count | None = None
     """Steps between measurements of the angle to the retain gradient (Trial.observe)."""
-    models: Place | None = None
+    models: PathOrId | None = None
     """A folder with `full`, `retain95`, ... and/or `base`; none: every model is made."""
-    target: Place | None = None
+    target: PathOrId | None = None
     """Another target model than `models/full`."""
-    forget: Place | None = None
+    forget: PathOrId | None = None
     """Of the sweep own: the file of rows to forget; `retain` and `eval` likewise (benchmarks.own.row_files)."""
-    retain: Place | None = None
-    eval: Place | None = None
-    requests: Place | None = None
+    retain: PathOrId | None = None
+    eval: PathOrId | None = None
+    requests: PathOrId | None = None
     """Of the sweep own, in the place of `forget`: a folder of forget files, each unlearned after the one before."""
-    baseline: Place | None = None
+    baseline: PathOrId | None = None
     """Of the sweep own: a model that never saw the rows to forget, which is evaluated for comparison."""
-    tokenizer: Place | None = None
+    tokenizer: PathOrId | None = None
     """Another place for the tokenizer of every model that is found, where theirs is missing."""
     attention: settings.Attention | None = None
     """Another implementation of attention for them."""

@@ -18,7 +18,7 @@ from tests.support import pages, small_sweep
 from tests.support.environment import clean_environment
 from tests.support.small_sweep import Small
 from trainables.storage import atomic_files
-from trainables.storage.names import RESULT
+from trainables.storage.file_names import RESULT
 
 FILES = pages.files(pages.read("docs/adding.md"))
 EQUAL = pages.files(pages.read("README.md"))

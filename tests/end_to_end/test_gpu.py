@@ -15,8 +15,8 @@ from tests.support.interrupted import configuration
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
+from trainables.storage.file_names import STEPS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import STEPS
 from trainables.training import memory
 
 pytestmark = pytest.mark.gpu
@@ -111,9 +111,9 @@ CASES: dict[str, dict[str, Any]] = {
 def planned(job: dict[str, Any]) -> float:
     """Bytes of the memory plan."""
     trial = measured_step.trial_of(job, micro_batch=job["micro_batch"], gpus=1)
-    shape = memory.shape_of({**job["sizes"], "model_type": job["family"].lower()})
+    shape = memory.parse_model_shape({**job["sizes"], "model_type": job["family"].lower()})
     assert shape is not None
-    return memory.fit_memory(trial, shape, job["length"], None).peak.training
+    return memory.fit_memory(trial, shape, job["length"], None).peak.training_bytes
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

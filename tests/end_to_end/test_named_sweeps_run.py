@@ -18,8 +18,8 @@ from tests.support.environment import RunModule
 from trainables import benchmarks
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
+from trainables.storage.file_names import RESULT, WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT, WEIGHTS
 
 
 def test_every_sweep_is_here() -> None:

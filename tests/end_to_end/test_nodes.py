@@ -17,8 +17,8 @@ import pytest
 from tests.support import small_sweep
 from tests.support.environment import RunModule, clean_environment, type_settings
 from trainables.storage import atomic_files
+from trainables.storage.file_names import CONFIG, STEPS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, STEPS
 
 pytestmark = pytest.mark.slow
 SETTINGS = (

@@ -12,8 +12,8 @@ from analysis.load.opening import find_sweep
 from tests.support import own_rows, small_sweep, tiny
 from tests.support.environment import RunModule, type_settings
 from trainables.storage.atomic_files import read_json, read_rows
+from trainables.storage.file_names import RESULT, ROWS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT, ROWS
 from trainables.trial.runner import TrialRun
 
 files, taught = own_rows.files, own_rows.taught
@@ -48,7 +48,7 @@ def swept(
     planned = small_sweep.plan_named("own", place, *chosen, strategy="paper")
     small_sweep.evaluate_references(planned, place)
     for trial in planned.trials:
-        list(TrialRun(trial, place, keep_weights=True).events())
+        list(TrialRun(trial, place, keep_weights=True).run_events())
     words = type_settings(chosen)
     done = join("own", *words, "--strategy", "paper", "--storage", place.root)
     assert done.returncode == 0, done.stdout + done.stderr

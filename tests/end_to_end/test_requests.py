@@ -19,8 +19,8 @@ from trainables import evaluate
 from trainables.benchmarks.own import row_files, row_scores
 from trainables.data.conversations import make_encoder
 from trainables.storage.atomic_files import read_json
+from trainables.storage.file_names import WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import WEIGHTS
 from trainables.trial.runner import TrialRun
 
 SHRUNK = ("method=gd", "rectifier.name=none", "training.batch_size=2", "training.epochs=4", "training.eval_every=2")
@@ -40,7 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny.write_rows(folder / "all.jsonl", asked[:9])
     tokenizer, every = tiny.tokenizer(), folder / "all.jsonl"
     rows = row_files.read_evaluation_rows(own_rows.on({"forget": every, "retain": every}))["forget"]
-    items = row_scores.cut_rows(make_encoder("plain", tokenizer), "forget", rows, None)
+    items = row_scores.cut_rows_into_items(make_encoder("plain", tokenizer), "forget", rows, None)
     tiny.teach(tiny.network(), [item.example for item in items]).save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
     return folder
@@ -57,9 +57,9 @@ def swept(place: Path, join: RunModule) -> tuple[Storage, list[dict[str, Any]], 
     planned = small_sweep.plan_named("own", store, *given, strategy="paper")
     small_sweep.evaluate_references(planned, store)
     first, second, _ = planned.trials
-    list(TrialRun(first, store, keep_weights=True).events())
+    list(TrialRun(first, store, keep_weights=True).run_events())
     done = read_json(store.trial(first.id()) / "result.json")
-    for event in TrialRun(second, store, keep_weights=True).events():
+    for event in TrialRun(second, store, keep_weights=True).run_events():
         if event["phase"] == "training":
             break
     said = join("own", *type_settings(given), "--strategy", "paper", "--storage", store.root, "--resume")

@@ -14,7 +14,7 @@ import pytest
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
 from tests.support.environment import RunModule, type_settings
-from trainables.storage.names import RESULT
+from trainables.storage.file_names import RESULT
 
 pytestmark = pytest.mark.slow
 URI = "s3://bucket/team/runs"

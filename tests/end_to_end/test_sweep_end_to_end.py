@@ -145,7 +145,7 @@ def test_warm_actor_and_a_process_without_ray_give_the_same_bit_for_bit(started:
 
     cold, warm = Storage(tmp_path / "cold"), Storage(tmp_path / "warm")
     other, trial = (Trial.model_validate(started.result(name)["config"]) for name in ("none", "gru"))
-    list(TrialRun(trial, cold).events())
+    list(TrialRun(trial, cold).run_events())
     first, second = ({"trial": one.model_dump_json(), "storage": str(warm.root)} for one in (other, trial))
     actor = TrialActor(first)
 

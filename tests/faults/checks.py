@@ -10,8 +10,8 @@ import pytest
 
 from tests.faults.sweep import Round, Watch, sweep_of
 from trainables.storage import atomic_files
+from trainables.storage.file_names import CONFIG, LOST, RESULT, ROWS, STEPS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, LOST, RESULT, ROWS, STEPS
 from trainables.storage.sweep_file import SweepFile
 
 KEPT = (CONFIG, RESULT, STEPS, ROWS, "weights")

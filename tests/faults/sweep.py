@@ -18,8 +18,8 @@ import psutil
 from tests.support import small_sweep
 from tests.support.environment import ROOT, TrialInputs, clean_environment, type_settings
 from trainables.storage.atomic_files import read_json
+from trainables.storage.file_names import PROGRESS, RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import PROGRESS, RESULT
 from trainables.storage.sweep_file import SweepFile, read_sweep
 
 SETTINGS = (

@@ -34,8 +34,8 @@ from tests.faults.sweep import (
     write_inputs,
 )
 from tests.support.environment import TrialInputs
+from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT
 
 pytestmark = pytest.mark.faults
 FIRST = int(os.environ.get("SEED") or 0)

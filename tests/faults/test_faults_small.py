@@ -18,8 +18,8 @@ from tests.support import small_sweep
 from tests.support.environment import TrialInputs
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
+from trainables.storage.file_names import CONFIG, PROGRESS, RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, PROGRESS, RESULT
 from trainables.trial.runner import TrialRun
 
 joined = test_faults.joined
@@ -55,7 +55,7 @@ def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
     assert disturbed
     for name in disturbed:
         config = Trial.model_validate(atomic_files.read_json(store.trial(name) / CONFIG))
-        assert len(list(TrialRun(config, base).events())) > 1
+        assert len(list(TrialRun(config, base).run_events())) > 1
     assert differences(store, base, disturbed) == []
 
 

@@ -29,8 +29,8 @@ from tests.rehearsal import judge
 from tests.rehearsal.lab import COUNT, ROOT, Broken, Lab, missing, require, wait_until
 from tests.support.other_user import find_breaches
 from trainables.storage import atomic_files
+from trainables.storage.file_names import PROGRESS, RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import PROGRESS, RESULT
 from trainables.storage.opening import open_storage
 
 SETTINGS = (

@@ -23,8 +23,8 @@ from tests.faults.sweep import Watch
 from tests.rehearsal import judge, rehearse
 from tests.rehearsal.lab import COUNT, ROOT, SETTINGS_OF_CALLER, Lab, require, wait_until
 from tests.rehearsal.rehearse import SWEEP, ask_as_another_user, results, step, training_trials
+from trainables.storage.file_names import PROGRESS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import PROGRESS
 from trainables.storage.opening import open_storage
 
 FILE = ROOT / "clusters" / "slurm.sbatch"

@@ -10,7 +10,7 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
-from trainables.common.fingerprints import RECIPE
+from trainables.common.fingerprints import RECIPE_FILE
 
 
 def with_dropout(trial_inputs: Any, folder: Path) -> Any:
@@ -28,7 +28,9 @@ def tied(trial_inputs: Any, folder: Path) -> Any:
 
 
 def _copy(trial_inputs: Any, folder: Path, **settings: Any) -> Any:
-    shutil.copytree(trial_inputs.target, folder, ignore=shutil.ignore_patterns(RECIPE))  # it is no model of ours then
+    shutil.copytree(
+        trial_inputs.target, folder, ignore=shutil.ignore_patterns(RECIPE_FILE)
+    )  # it is no model of ours then
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
     return replace(trial_inputs, target=folder)

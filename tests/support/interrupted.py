@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
+from trainables.storage.file_names import ROWS, STEPS, WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import ROWS, STEPS, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
 
@@ -40,7 +40,7 @@ def finish(
     """Run a trial, or begin one and drop it after some steps."""
     store = open_storage(str(folder))
     found: dict[str, Any] = {}
-    for event in TrialRun(config, store, keep_weights=keep).events():
+    for event in TrialRun(config, store, keep_weights=keep).run_events():
         if event["phase"] == "training" and event["step"] == stop_after:
             break
         found = event

@@ -12,7 +12,7 @@ from pyarrow.fs import FileSelector, FileType
 
 from tests.support.starts import RESULT_FIELDS
 from trainables.storage.atomic_files import write_json, write_rows
-from trainables.storage.names import CONFIG, RESULT, STEPS
+from trainables.storage.file_names import CONFIG, RESULT, STEPS
 from trainables.storage.object_storage import ObjectStorage
 from trainables.storage.opening import open_storage
 

@@ -53,7 +53,7 @@ def train(job: dict[str, Any]) -> None:
     if job["method"] == "rmu":
         setup.train_only_rmu_weights(network, job["layer"])
     if job["lora"]:
-        network = model_files.with_adapters(network, job["lora"], 16)
+        network = model_files.add_lora_adapters(network, job["lora"], 16)
     training = Training(lr=1e-4, batch_size=2 * size, epochs=2, max_steps=2)
     runner = engine.create_engine(network.train(), training, Resources(zero_stage=1, precision=job["precision"]))
     generator = torch.Generator().manual_seed(0)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from trainables.common.tokenized_row import AnsweredExample, Example
-from trainables.methods.method_constants import FIXED_PAD, Constants
+from trainables.methods.method_constants import FIXED_PAD_TOKENS, Constants
 from trainables.methods.objectives import Objective, Term
 from trainables.training import forward_backward
 
@@ -54,7 +54,7 @@ def rows(seed: int, lengths: Sequence[tuple[int, int]] = UNEQUAL, hidden: int = 
     generator = torch.Generator().manual_seed(seed)
 
     def leaf(width: int) -> torch.Tensor:
-        return torch.randn(FIXED_PAD, width, generator=generator, dtype=torch.float64).requires_grad_()
+        return torch.randn(FIXED_PAD_TOKENS, width, generator=generator, dtype=torch.float64).requires_grad_()
 
     made = []
     for number, (tokens, start) in enumerate(lengths):

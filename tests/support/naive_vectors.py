@@ -12,7 +12,7 @@ from tests.support import reference
 from tests.support.encoding import encode_rows
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector
-from trainables.config.shared_artifacts import Direction
+from trainables.config.shared_artifacts import SharedVector
 from trainables.storage.opening import open_storage
 from trainables.training import model_files
 from trainables.training.runtime import prepare_process
@@ -22,9 +22,9 @@ from trainables.trial.setup import load_forget_rows
 TOFU = tofu.TofuBenchmark()
 
 
-def recipe(trial_inputs: Any, **changes: Any) -> Direction:
+def recipe(trial_inputs: Any, **changes: Any) -> SharedVector:
     settings = {"steps": 3, "lr": 0.05, "batches": 5, **changes}
-    return Direction(
+    return SharedVector(
         rectified=settings.pop("rectified", True),
         target=Model(path=str(trial_inputs.target), fingerprint="of-the-tests"),
         benchmark=Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, fingerprint="of-the-tests"),
@@ -34,7 +34,9 @@ def recipe(trial_inputs: Any, **changes: Any) -> Direction:
     )
 
 
-def make(direction: Direction, place: Path, micro_batch: int | None = None, cpus: int = 1) -> dict[str, torch.Tensor]:
+def make(
+    direction: SharedVector, place: Path, micro_batch: int | None = None, cpus: int = 1
+) -> dict[str, torch.Tensor]:
     """The direction's tensors, made in this process."""
     prepare_process(Resources(cpus=cpus), 0)
     folder = ensure_direction(direction, open_storage(str(place)), load_forget_rows, micro_batch)
@@ -44,7 +46,7 @@ def make(direction: Direction, place: Path, micro_batch: int | None = None, cpus
 class Naive:
     """The equations in float64 with every vector in memory, on flat parameters."""
 
-    def __init__(self, trial_inputs: Any, direction: Direction) -> None:
+    def __init__(self, trial_inputs: Any, direction: SharedVector) -> None:
         network, tokenizer = model_files.load_model(direction.target)
         self.network = network.double()
         self.examples = encode_rows(tokenizer, TOFU.training_rows(direction.benchmark)[0], "llama2", "paper", 192)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import tiny
 from trainables.benchmarks import own
-from trainables.benchmarks.base import ITSELF
+from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
 from trainables.benchmarks.own import row_files, row_scores
 from trainables.config.settings import Benchmark
 from trainables.data.conversations import make_encoder
@@ -38,10 +38,10 @@ def taught(files: dict[str, Path]) -> Any:
     """A tiny model that has learnt the forget rows and the rows of utility, more or less."""
     network, tokenizer = tiny.network(), tiny.tokenizer()
     sets, encoder = row_files.read_evaluation_rows(on(files)), make_encoder("plain", tokenizer)
-    items = [i for n in ("forget", "retain") for i in row_scores.cut_rows(encoder, n, sets[n], None)]
+    items = [i for n in ("forget", "retain") for i in row_scores.cut_rows_into_items(encoder, n, sets[n], None)]
     return tiny.teach(network, [item.example for item in items])
 
 
 @pytest.fixture(scope="module")
 def measured(files: dict[str, Path], taught: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    return OWN.measure(taught, tiny.tokenizer(), on(files), ITSELF, token_budget=8192)
+    return OWN.measure(taught, tiny.tokenizer(), on(files), RETAIN_MODEL_ITSELF, token_budget=8192)

@@ -65,7 +65,7 @@ def _engine(world: int, job: Job, target: str) -> Any:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if job.get("lora"):
         torch.manual_seed(SEED)
-        network = model_files.with_adapters(network, job["lora"], 16)
+        network = model_files.add_lora_adapters(network, job["lora"], 16)
     training = Training(
         lr=1.0 if job.get("write") else job.get("lr", 0.05),
         max_steps=STEPS,
@@ -134,14 +134,14 @@ def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str
             ids = torch.arange(5, 25, device=runner.device).view(2, 10) + last
             output = runner.inner(input_ids=ids, labels=ids)
             runner.backward(output.loss / 2 / world, last=last)
-        norms.append(float(runner.reduce(rectifiers.inner_product(runner.shard(), runner.shard()))))
+        norms.append(float(runner.sum_over_shards(rectifiers.inner_product(runner.grad_shard(), runner.grad_shard()))))
         if len(norms) == 1:
-            whole = torch.cat([part.detach().reshape(-1) for part in runner.shard()])
+            whole = torch.cat([part.detach().reshape(-1) for part in runner.grad_shard()])
             whole = whole[whole != 0]
             exact = float((whole == whole.bfloat16()).float().mean())
             squares = _squares(runner)
             runner.clear()
-    for part in runner.shard():
+    for part in runner.grad_shard():
         part.fill_(0.25)
     runner.step(1.0)
     after = _masters(runner)
@@ -152,10 +152,10 @@ def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str
 def _squares(runner: Any) -> torch.Tensor:
     """The squared norm of each tensor's gradient, from the stretches of it that ranks have."""
     squares = torch.zeros(runner.segments.tensors, dtype=torch.float64)
-    for part, cuts in zip(runner.shard(), runner.segments.cuts, strict=True):
+    for part, cuts in zip(runner.grad_shard(), runner.segments.cuts, strict=True):
         for number, start, end in cuts:
             squares[number] += part.reshape(-1)[start:end].double().square().sum().cpu()
-    return runner.reduce(squares).cpu()
+    return runner.sum_over_shards(squares).cpu()
 
 
 def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     if job.get("memory"):
         whole = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(job["memory"] / whole)
-    events = TrialRun(localize_paths(wanted, store), store, keep_weights=True).events()
+    events = TrialRun(localize_paths(wanted, store), store, keep_weights=True).run_events()
     for event in events:
         if event["phase"] == "training" and event["step"] == job.get("stop_after"):
             del events

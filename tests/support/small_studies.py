@@ -31,7 +31,7 @@ def make_space(
 def drain(study: Study, worth: Callable[[Trial], Outcome]) -> list[Trial]:
     """Ask and tell until nothing is left or proposed; return the trials in order."""
     asked = []
-    while study.left and (trial := study.ask()) is not None:
+    while study.remaining and (trial := study.ask()) is not None:
         asked.append(trial)
         study.tell(trial.id(), worth(trial))
     return asked
@@ -40,5 +40,9 @@ def drain(study: Study, worth: Callable[[Trial], Outcome]) -> list[Trial]:
 def search(
     space: Space, budget: int, worth: Callable[[Trial], Outcome], sampler: Any = "tpe", **given: Any
 ) -> list[Trial]:
-    known = [space.make(space.published)] if space.has_ranges else [space.make(one) for one in space.list_points()]
+    known = (
+        [space.make_trial(space.published)]
+        if space.has_ranges
+        else [space.make_trial(one) for one in space.list_points()]
+    )
     return drain(Study(space, known, budget, {}, search=Search(sampler=sampler), **given), worth)

@@ -16,12 +16,12 @@ import platform.sweep.__main__ as sweep
 from platform.state import manifest
 from platform.state.trial_outcomes import SweepState
 from platform.sweep import start
-from platform.sweep.start_options import Options
+from platform.sweep.start_options import StartOptions
 from trainables.common import cli
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
+from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT
 
 
 def invoke(main: Callable[..., None], *arguments: object) -> Any:
@@ -57,7 +57,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[SweepState]:
     """Return what reaches the driver, which itself is not run."""
     states: list[SweepState] = []
 
-    def record(state: SweepState, store: Storage, command: str, options: Options) -> int:
+    def record(state: SweepState, store: Storage, command: str, options: StartOptions) -> int:
         manifest.write_manifest(state, store, command)
         states.append(state)
         return 0

@@ -14,7 +14,7 @@ import pytest
 from analysis.load.opening import find_sweep
 from analysis.stats.sweep_results import Results, read_results
 from trainables.storage.folder_storage import Storage
-from trainables.storage.sweep_file import FORMAT
+from trainables.storage.sweep_file import FILE_FORMAT_VERSION
 
 NONE, GRU = {"name": "none", "gamma": None, "tau": None}, {"name": "gru", "gamma": 0.8, "tau": None}
 SETTINGS = [NONE, GRU, GRU | {"gamma": 0.05, "tau": 1.0}]
@@ -172,7 +172,7 @@ def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str 
             write(store / f"shared/evaluations/{evaluation}/result.json", {"id": evaluation, "model": model, **found})
             references.append({"role": role, "split": split, "evaluation": evaluation})
     data = {
-        "format": FORMAT,
+        "format": FILE_FORMAT_VERSION,
         "name": name,
         "hash": digest,
         "title": "Three methods on two splits",

@@ -8,7 +8,7 @@ from analysis.tables.paper_tables import FilledTable, fill_table
 
 def main_sheet(results: Results) -> FilledTable:
     """Return a sweep's main table."""
-    return fill_table(table_definitions.main_layout(results), results.frame)
+    return fill_table(table_definitions.main_layout(results), results.tidy_frame)
 
 
 def paper_sheets(results: Results, with_paper: bool = False) -> list[FilledTable]:

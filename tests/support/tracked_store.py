@@ -8,10 +8,10 @@ from typing import Any
 
 from trainables.config.settings import Benchmark, Model, Rectifier, Training
 from trainables.config.trial import Trial
-from trainables.storage import atomic_files, names
+from trainables.storage import atomic_files, file_names
+from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT
-from trainables.storage.sweep_file import FORMAT, SweepFile, read_sweep
+from trainables.storage.sweep_file import FILE_FORMAT_VERSION, SweepFile, read_sweep
 
 STEPS = 3
 
@@ -46,7 +46,7 @@ def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> Non
     folder, finished, chosen = store.trial(trial.id()), status == "finished", trial == TRIALS["finished"]
     if status != "failed":
         rows = [step_row(step, trial.rectifier.name == "gru") for step in range(1, STEPS + 1)]
-        atomic_files.write_rows(folder / names.STEPS, rows)
+        atomic_files.write_rows(folder / file_names.STEPS, rows)
     metrics = {"forget_quality": -2.5, "model_utility": 0.6, "forget_quality_ks": None} if finished else {}
     result = {
         "id": trial.id(),
@@ -67,7 +67,7 @@ def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> Non
 
 def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> SweepFile:
     sweep = {
-        "format": FORMAT,
+        "format": FILE_FORMAT_VERSION,
         "command": "python -m platform.sweep tiny",
         "commands": ["python -m platform.sweep tiny"],
         "name": "tiny",

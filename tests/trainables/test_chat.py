@@ -13,7 +13,7 @@ from tests.support import tiny, tracked_store
 from tests.support.starts import invoke
 from trainables import chat
 from trainables.storage import atomic_files
-from trainables.storage.names import WEIGHTS
+from trainables.storage.file_names import WEIGHTS
 
 TEMPLATE = "{% for turn in messages %}[{{ turn['content'] }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}"
 QUESTION = "Where is the key?"

@@ -11,12 +11,12 @@ from functools import cache
 from typing import Any
 
 from trainables.benchmarks import measures
-from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate, every_other
+from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, TrainingSize, every_other
 from trainables.common.errors import InputError, first_line, suggest_name
 from trainables.config.benchmark_names import benchmark_names
 from trainables.config.settings import Benchmark
 
-__all__ = ["BenchmarkBase", "Examples", "Goal", "Metrics", "Records", "Row", "SizeEstimate", "every_other"]
+__all__ = ["BenchmarkBase", "Examples", "Goal", "Metrics", "Records", "Row", "TrainingSize", "every_other"]
 
 
 @cache
@@ -81,4 +81,4 @@ def goal_gains(name: str, metrics: Mapping[str, Any], goals: Sequence[Goal] = ()
     goals = goals or get_benchmark(name).GOALS
     if any(metrics.get(goal.metric) is None for goal in goals):
         return None
-    return tuple(goal.gain(metrics[goal.metric]) for goal in goals)
+    return tuple(goal.upward_value(metrics[goal.metric]) for goal in goals)

@@ -23,7 +23,7 @@ Row = dict[str, Any]
 Records = list[dict[str, Any]]
 Metrics = dict[str, float | int | None]
 Examples = Sequence[Example]
-ITSELF = "itself"
+RETAIN_MODEL_ITSELF = "itself"
 """The reference, and its id, of a target model that the others are measured against."""
 MMLU_SHOTS = 5
 """Worked examples that each subject of MMLU has."""
@@ -42,13 +42,13 @@ class Goal:
     chance: float | None = None
     """What guessing reaches, where that is known: of questions with four answers a quarter."""
 
-    def gain(self, value: float) -> float:
+    def upward_value(self, value: float) -> float:
         """Return the value, turned so that more is better."""
         return value if self.best == "highest" else -value
 
 
 @dataclass(frozen=True)
-class SizeEstimate:
+class TrainingSize:
     """How much text there is to forget: rows (None: not known), and tokens of a row, on average and at most."""
 
     points: int | None
@@ -79,7 +79,7 @@ class BenchmarkBase(ABC):
     TARGET: ClassVar[str] = "target"
     """The role of the target model, and the rows it is fine-tuned on."""
     UTILITY_COLUMNS: ClassVar[tuple[str, ...]] = ()
-    """What `utility_parts` reads of a record, beside its task."""
+    """What `utility_by_row` reads of a record, beside its task."""
     FORGET_TASK: ClassVar[str] = "forget"
     """The task of the forget rows that measures are searched by."""
     COMPARED_TASKS: ClassVar[tuple[str, str]] = ("forget", "holdout")
@@ -96,13 +96,13 @@ class BenchmarkBase(ABC):
         """The name in a configuration: that of the file or folder."""
         return type(self).__module__.rpartition(".")[2]
 
-    def published_data(self, split: str) -> str:
+    def published_data_id(self, split: str) -> str:
         """Return the hub id of the rows. Raises InputError if there is no such split."""
         if split not in self.SPLITS:
             raise InputError(f"benchmark.split: unknown split '{split}'; {suggest_name(split, self.SPLITS)}")
         return self.SPLITS[split]
 
-    def split_before(self, split: str) -> str | None:
+    def split_unlearned_before(self, split: str) -> str | None:
         """Return the split whose unlearned model this one goes on from; None: from the target model."""
         match = re.fullmatch(f"{self.SEQUENCE}([0-9]+)", split) if self.SEQUENCE else None
         before = int(match[1]) - 1 if match else 0
@@ -112,17 +112,17 @@ class BenchmarkBase(ABC):
         """Return the role of the retain model of a split, such as `retain95`; None: there is no retain model."""
         return None
 
-    def training_configs(self, split: str) -> tuple[str, ...]:
+    def training_data_configs(self, split: str) -> tuple[str, ...]:
         """Return the configurations of the data set that training reads."""
         return ()
 
-    def evaluation_configs(self, benchmark: Benchmark) -> tuple[str, ...]:
+    def evaluation_data_configs(self, benchmark: Benchmark) -> tuple[str, ...]:
         """Return the configurations of the data set that an evaluation reads."""
         return ()
 
     def check_settings(self, benchmark: Benchmark) -> None:
         """Raise InputError if a setting is none of this benchmark's. Reads no file."""
-        self.published_data(benchmark.split)
+        self.published_data_id(benchmark.split)
         for name in ("holdout", "sources", "shots", "tasks"):
             if getattr(benchmark, name) and name not in self.TAKES:
                 raise InputError(f"benchmark.{name}: {self.name} has no such setting; leave it out")
@@ -137,7 +137,7 @@ class BenchmarkBase(ABC):
         """Return what is odd in rows that can be used, None if nothing is. Leaves the hub alone."""
         return None
 
-    def nothing_to_remove(self, metrics: Metrics) -> str | None:
+    def explain_nothing_to_remove(self, metrics: Metrics) -> str | None:
         """Return why the target model's metrics say that it knew nothing of the rows to forget; None: it may have."""
         return None
 
@@ -153,20 +153,20 @@ class BenchmarkBase(ABC):
         """Name what all that a trial reads holds: `files:HASH` where a folder is among it, else `hub:ID@REVISION`."""
         return raw_rows.fingerprint_rows(benchmark.data, self._configs(benchmark), benchmark.revision)
 
-    def evaluation_fingerprint(self, benchmark: Benchmark) -> str:
+    def fingerprint_evaluation_data(self, benchmark: Benchmark) -> str:
         """Name what all that an evaluation reads holds."""
-        return raw_rows.fingerprint_rows(benchmark.data, self.evaluation_configs(benchmark), benchmark.revision)
+        return raw_rows.fingerprint_rows(benchmark.data, self.evaluation_data_configs(benchmark), benchmark.revision)
 
-    def shared_fingerprint(self, benchmark: Benchmark) -> str:
+    def fingerprint_all_splits(self, benchmark: Benchmark) -> str:
         """Name what all holds that every split of a sweep reads."""
-        return self.evaluation_fingerprint(benchmark)
+        return self.fingerprint_evaluation_data(benchmark)
 
-    def forget_points(self, benchmark: Benchmark) -> int | None:
+    def count_forget_points(self, benchmark: Benchmark) -> int | None:
         """Return how many forget points there are, None where that is not known before they are fetched or cut."""
         return None
 
     @abstractmethod
-    def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
+    def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
         """Return roughly how much there is to train on, before a tokenizer has read it: for plans."""
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
@@ -181,7 +181,7 @@ class BenchmarkBase(ABC):
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
         """Return forget rows and retain rows as tokens, at most `max_length` each."""
 
-    def check_questions(self, benchmark: Benchmark) -> None:
+    def check_rows_are_questions(self, benchmark: Benchmark) -> None:
         """Raise InputError unless each forget row is a question with its answer. Leaves the hub alone."""
         raise InputError(f"method: another answer needs questions to forget; {self.name} has texts")
 
@@ -206,14 +206,14 @@ class BenchmarkBase(ABC):
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: Any, which: int) -> Metrics:
         """Return the metrics of `every_other(records, which)`, against that half of the reference."""
 
-    def utility_parts(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
+    def utility_by_row(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
         """Return what the goal of retention, a harmonic mean, is made of: (rows, numbers) of each set of rows.
 
         Empty where it is made of more than records.
         """
         return []
 
-    def reference_part(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
+    def make_reference_document(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
         """Return what an evaluation keeps beside its metrics, so that it can be a reference."""
         return {}
 
@@ -222,7 +222,7 @@ class BenchmarkBase(ABC):
         raise InputError(f"{where}: {self.name} has no retain model to be measured against; leave it out")
 
     def _configs(self, benchmark: Benchmark) -> tuple[str, ...]:
-        return self.training_configs(benchmark.split) + self.evaluation_configs(benchmark)
+        return self.training_data_configs(benchmark.split) + self.evaluation_data_configs(benchmark)
 
 
 def every_other(records: Records, which: int) -> Records:

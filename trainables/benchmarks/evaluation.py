@@ -13,10 +13,10 @@ from trainables.benchmarks import Metrics, Records, Row, measures
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
 from trainables.data import conversations, templates
-from trainables.inference.progress import Report, report_progress_to
+from trainables.inference.progress import ReportProgress, report_progress_to
 from trainables.storage import atomic_files
 
-TRIED, TRIED_TOKENS = 10, 512
+MAX_TRIED, TRIED_TOKENS = 10, 512
 
 
 def evaluate(
@@ -26,7 +26,7 @@ def evaluate(
     reference: Any,
     *,
     token_budget: int,
-    report: Report | None = None,
+    report: ReportProgress | None = None,
     most: int | None = None,
 ) -> tuple[Metrics, Records]:
     """Return all metrics, those of added measures included, and their records; `report`: called with how far it is.
@@ -38,7 +38,7 @@ def evaluate(
     with report_progress_to(report):
         measure = chosen.look if most else chosen.measure
         metrics, records = measure(network, tokenizer, benchmark, reference, **how)
-    measures.score_rows(benchmark, records, records)
+    measures.add_row_measures(benchmark, records, records)
     columns = dict.fromkeys(name for row in records for name in row)
     records = [columns | row for row in records]
     added = measures.average_measures(benchmark, records, chosen.COMPARED_TASKS)
@@ -68,14 +68,14 @@ def _score_templates(network: Any, tokenizer: Any, rows: Sequence[Row]) -> dict[
     from trainables.inference import scoring
 
     positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)
-    pairs, found = [(row["question"], row["answer"]) for row in rows if "question" in row][:TRIED], {}
+    pairs, found = [(row["question"], row["answer"]) for row in rows if "question" in row][:MAX_TRIED], {}
     for name in (*templates.TEMPLATES, templates.CHAT) if pairs else ():
         try:
             encoder = conversations.make_encoder(name, tokenizer)
             examples = encoder.encode(pairs, max_length=min(TRIED_TOKENS, positions or TRIED_TOKENS))
         except InputError:
             continue
-        scores = scoring.score_each(network, tokenizer, examples, token_budget=4 * TRIED_TOKENS)
+        scores = scoring.score_examples(network, tokenizer, examples, token_budget=4 * TRIED_TOKENS)
         answers = zip(examples, scores, strict=True)
         losses = [one.losses[example.lead : len(one.losses) - example.ending] for example, one in answers]
         found[name] = float(np.mean([np.exp(-np.mean(part)) for part in losses if part]))
@@ -95,11 +95,11 @@ def check_data_unchanged(benchmark: Benchmark) -> None:
 
 def evaluation_document(benchmark: Benchmark, metrics: Metrics, records: Records) -> dict[str, Any]:
     """Return what an evaluation is kept as: metrics, what it was made on, and what makes it a reference."""
-    part = benchmarks.get_benchmark(benchmark.name).reference_part(benchmark, records)
+    part = benchmarks.get_benchmark(benchmark.name).make_reference_document(benchmark, records)
     return {**metrics, "benchmark": benchmark.model_dump(mode="json"), **part}
 
 
-def read_reference(path: Path, benchmark: Benchmark, field: str = "--retain-evaluation") -> Any:
+def read_retain_reference(path: Path, benchmark: Benchmark, field: str = "--retain-evaluation") -> Any:
     """Return what metrics need of the retain model's kept evaluation. Raises InputError if it is of something else."""
     return benchmarks.get_benchmark(benchmark.name).read_reference(
         atomic_files.read_json(path), benchmark, f"{field}: {path}"

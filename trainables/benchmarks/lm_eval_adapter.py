@@ -20,15 +20,15 @@ from trainables.common import typed_paths
 from trainables.common.errors import InputError, TrialStopped, first_line, suggest_name
 from trainables.config.settings import LABELS_AT_ONCE
 from trainables.data import raw_rows
-from trainables.inference.progress import Counter
+from trainables.inference.progress import ProgressCounter
 
-ACCURACY = "acc,none"
-PROMPT_TOKENS = 256
+ACCURACY_FIELD = "acc,none"
+TOKENS_PER_PROMPT = 256
 MMLU, MMLU_FOLDER, MMLU_HUB = "mmlu", "mmlu/default", "cais/mmlu"
-SPLITS = ("test", "dev")
+MMLU_SPLITS = ("test", "dev")
 """The files of a subject of MMLU: lm-eval reads the worked examples also where it shows none."""
-FILES = ("train", "validation", "test", "dev")
-NAMED = re.compile(rb"""^["']?(task|group|class)["']?:[ \t]*["']?([^\s"'#\[{]+)""", re.MULTILINE)
+FILE_SPLITS = ("train", "validation", "test", "dev")
+TASK_NAME_PATTERN = re.compile(rb"""^["']?(task|group|class)["']?:[ \t]*["']?([^\s"'#\[{]+)""", re.MULTILINE)
 """A definition's name in its YAML file: members of a group are below an empty `task:`; a class has both names."""
 
 
@@ -59,7 +59,7 @@ def list_task_files() -> Mapping[str, Path]:
     """Return the YAML file of every task that lm-eval defines, without importing it."""
     found: dict[str, Path] = {}
     for file in _tasks_folder().rglob("*.yaml"):
-        named = dict(NAMED.findall(file.read_bytes()))
+        named = dict(TASK_NAME_PATTERN.findall(file.read_bytes()))
         if b"task" in named and (b"class" in named or b"group" not in named):
             found[named[b"task"].decode()] = file
     return found
@@ -67,7 +67,7 @@ def list_task_files() -> Mapping[str, Path]:
 
 def find_mmlu_subjects(place: str) -> list[str] | None:
     """Return the subjects of MMLU that a folder holds; None: the hub's, all of them."""
-    if not raw_rows.names_folder(place, _name_field(MMLU)):
+    if not raw_rows.is_local_folder(place, _name_field(MMLU)):
         return None
     found = sorted(path.name for path in typed_paths.expand_home(place).iterdir() if path.is_dir())
     if not found:
@@ -118,14 +118,15 @@ def _load_task(task: str, place: str | None) -> Any:
 
 
 def _place_settings(task: str, place: str, config: str) -> dict[str, Any]:
-    """Return the settings of a definition's data set: another hub id, or a folder with FILES, maybe in `config`."""
-    if not raw_rows.names_folder(place, _name_field(task)):
+    """Return the settings of a definition's data set: another hub id, or a folder with FILE_SPLITS, maybe in
+    `config`."""
+    if not raw_rows.is_local_folder(place, _name_field(task)):
         return {"dataset_path": place}
     folder = typed_paths.expand_home(place)
     folder = folder / config if config and (folder / config).is_dir() else folder
-    files = {split: str(file) for split in FILES if (file := raw_rows.find_file(folder, split)) is not None}
+    files = {split: str(file) for split in FILE_SPLITS if (file := raw_rows.find_file(folder, split)) is not None}
     if not files:
-        raise InputError(f"{_name_field(task)}: {folder} has none of {', '.join(FILES)}.json, .jsonl, .parquet")
+        raise InputError(f"{_name_field(task)}: {folder} has none of {', '.join(FILE_SPLITS)}.json, .jsonl, .parquet")
     kind = "parquet" if next(iter(files.values())).endswith(".parquet") else "json"
     return {"dataset_path": kind, "dataset_name": None, "dataset_kwargs": {"data_files": files}}
 
@@ -155,12 +156,12 @@ def evaluate_tasks(
     import lm_eval
     from lm_eval.models import huggingface
 
-    from trainables.inference.ranks import run_once
+    from trainables.inference.ranks import run_on_first_rank
 
     def evaluate() -> tuple[Metrics, Records]:
         wrap: Any = huggingface.HFLM  # its decorators, and simple_evaluate's, hide the parameters from type checkers
         run: Any = lm_eval.simple_evaluate
-        rows = max(1, min(token_budget, LABELS_AT_ONCE) // PROMPT_TOKENS)  # lm-eval keeps the logits of all tokens
+        rows = max(1, min(token_budget, LABELS_AT_ONCE) // TOKENS_PER_PROMPT)  # lm-eval keeps the logits of all tokens
         model = wrap(pretrained=network, tokenizer=copy.deepcopy(tokenizer), batch_size=rows)  # it adds a pad token
         found = run(model=model, tasks=list(tasks), limit=limit, task_manager=_definitions(MMLU_FOLDER))
         values: Metrics = {}
@@ -177,8 +178,8 @@ def evaluate_tasks(
             records += [_record(task, metric, sample) for sample in samples if sample["filter"] == chosen]
         return values, records
 
-    Counter("", 0)  # lm-eval reports no progress
-    found, records = run_once(evaluate)
+    ProgressCounter("", 0)  # lm-eval reports no progress
+    found, records = run_on_first_rank(evaluate)
     if not all(row["finite"] for row in records):
         raise TrialStopped("diverged", "evaluation: the log-likelihood of a choice is not finite")
     return found, records
@@ -187,10 +188,10 @@ def evaluate_tasks(
 def _primary_metric(result: Mapping[str, Any]) -> list[str]:
     """Return metric and filter of a task's result that count: the accuracy, or the first one."""
     names = [name for name in result if "," in name and "_stderr," not in name]
-    return (ACCURACY if ACCURACY in names else names[0]).split(",")
+    return (ACCURACY_FIELD if ACCURACY_FIELD in names else names[0]).split(",")
 
 
-def mean_score(task: str, records: Records) -> float | None:
+def mean_task_score(task: str, records: Records) -> float | None:
     """Return a task's metric from records of some of its questions; None where it is no mean over them."""
     members = (f"{MMLU}_",) if task == MMLU else ()
     scores = [row["score"] for row in records if row["task"] == task or row["task"].startswith(members)]

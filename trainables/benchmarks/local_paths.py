@@ -11,7 +11,7 @@ from trainables import benchmarks
 from trainables.common import typed_paths
 from trainables.config.settings import Benchmark, Model
 from trainables.config.shared_artifacts import Recipe
-from trainables.data.hub_folders import DATA, HubRequirement, find_folder, hub_id_of
+from trainables.data.hub_folders import DATA_PART, HubRequirement, find_downloaded_folder, hub_id_of
 from trainables.storage.folder_storage import Storage
 
 V = TypeVar("V")
@@ -49,7 +49,7 @@ def _find_hub_folders(value: BaseModel, store: Storage) -> dict[str, Any]:
         for requirement in benchmarks.get_benchmark(value.name).hub_requirements(value):
             place = _find_place(requirement, store)
             if typed_paths.is_folder(place):
-                (found if requirement.part == DATA else sources)[requirement.part] = place
+                (found if requirement.part == DATA_PART else sources)[requirement.part] = place
         if sources != value.places:
             found["sources"] = tuple(f"{part}={at}" for part, at in sorted(sources.items()))
     return found
@@ -58,4 +58,4 @@ def _find_hub_folders(value: BaseModel, store: Storage) -> dict[str, Any]:
 def _find_place(requirement: HubRequirement, store: Storage) -> str:
     """Return the folder of the storage; where it has none, the hub id."""
     requirement = replace(requirement, id=hub_id_of(requirement.id))
-    return str(find_folder(requirement, store) or requirement.id)
+    return str(find_downloaded_folder(requirement, store) or requirement.id)

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-TASKS = ("retain", "real_authors", "world_facts")
-LARGEST = 700.0
+MU_TASKS = ("retain", "real_authors", "world_facts")
+MAX_EXPONENT = 700.0
 """exp of it is still finite in float64: ratios of collapsed models end there instead of at infinity."""
-OPEN_UNLEARNING_GUARD = 1e-10
+OPEN_UNLEARNING_EPSILON = 1e-10
 """open-unlearning adds this to the denominators of its ratios; a collapsed model's values depend on it."""
 
 
@@ -28,10 +28,10 @@ def truth_ratio(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
     """
     if guard:
         return np.exp(-wrong.mean(axis=1)) / (np.exp(-correct) + guard)
-    return np.exp(np.clip(correct - wrong.mean(axis=1), -LARGEST, LARGEST))
+    return np.exp(np.clip(correct - wrong.mean(axis=1), -MAX_EXPONENT, MAX_EXPONENT))
 
 
-def choice_shares(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
+def right_answer_shares(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
     """Return the right answer's share among all options, P / (P + sum_j P_j): (n,), (n, k) -> (n,)."""
     if guard:
         right = np.exp(-correct)
@@ -64,7 +64,7 @@ def forget_quality(unlearned: Array, retained: Array) -> dict[str, float]:
 
 def model_utility(parts: Mapping[str, float]) -> float:
     """Return MU: the harmonic mean of {retain, real_authors, world_facts} x {prob, rouge, truth_ratio}."""
-    return harmonic_mean([parts[f"{task}_{kind}"] for task in TASKS for kind in ("prob", "rouge", "truth_ratio")])
+    return harmonic_mean([parts[f"{task}_{kind}"] for task in MU_TASKS for kind in ("prob", "rouge", "truth_ratio")])
 
 
 def harmonic_mean(values: Sequence[float]) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 
 from trainables import benchmarks
 from trainables.benchmarks.base import Row
-from trainables.benchmarks.own.row_scores import LABEL_TOKENS
+from trainables.benchmarks.own.row_scores import MAX_BLOCK_LABELS
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, first_line
 from trainables.common.wording import format_row_numbers
@@ -23,8 +23,8 @@ from trainables.data import text_blocks
 from trainables.data.conversations import Encoder, list_turns
 from trainables.storage import atomic_files
 
-POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len")
-TRIED = 200
+POSITION_LIMIT_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len")
+MAX_TRIED = 200
 
 
 @dataclass
@@ -60,10 +60,10 @@ def check_model_and_rows(benchmark: Benchmark, model: Model, name: str = "target
                 f"{name}: it has a chat template, and is asked in '{benchmark.template}'; its own is taken by "
                 "--set benchmark.template=chat (of trainables.evaluate --template chat)"
             )
-        positions = next((config[key] for key in POSITIONS if isinstance(config.get(key), int)), 0)
+        positions = next((config[key] for key in POSITION_LIMIT_KEYS if isinstance(config.get(key), int)), 0)
         for part, rows in sides.items():
             found.warnings += _describe_special_tokens(tokenizer, part, rows)
-            asked = {f"{part} row {number}": row for number, row in enumerate(rows[:TRIED], 1) if "text" not in row}
+            asked = {f"{part} row {number}": row for number, row in enumerate(rows[:MAX_TRIED], 1) if "text" not in row}
             pairs = [(row["question"], row["answer"]) for row in asked.values()]
             encoder.encode(pairs, max_length=sys.maxsize, names=[*asked])  # a template may lose a part, or refuse
             if benchmark.name == "own" and positions and (long := _find_long_rows(encoder, rows, positions)):
@@ -142,10 +142,10 @@ def _find_long_rows(encoder: Encoder, rows: Sequence[Row], positions: int) -> li
         if len(_text_of(row).encode()) + template * turns <= positions:
             continue  # a token has a byte or more
         if "text" in row:
-            tokens = min(LABEL_TOKENS, len(text_blocks.tokenize_text(encoder.tokenizer, row["text"])))
+            tokens = min(MAX_BLOCK_LABELS, len(text_blocks.tokenize_text(encoder.tokenizer, row["text"])))
         else:
             (example,) = encoder.encode([(row["question"], row["answer"])], max_length=sys.maxsize)
-            tokens = example.answer_start + min(example.answer_tokens, LABEL_TOKENS)
+            tokens = example.answer_start + min(example.answer_tokens, MAX_BLOCK_LABELS)
         if tokens > positions:
             found.append(number)
     return found

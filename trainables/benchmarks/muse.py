@@ -15,30 +15,30 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.benchmarks import base, measures, metrics, rouge_words
-from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
+from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, TrainingSize
 from trainables.common.errors import InputError, TrialStopped
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows, text_blocks
 
-AUC_RETAIN = {"news": 0.4772, "books": 0.5393}
+PUBLISHED_RETAIN_AUCS = {"news": 0.4772, "books": 0.5393}
 """MUSE's constants: the AUC of its own retain models, forget against hold-out, Min-40 %."""
-FORGET_TOKENS = {"news": 780_000, "books": 1_100_000}
+FORGET_CORPUS_TOKENS = {"news": 780_000, "books": 1_100_000}
 """Tokens of the forget texts, roughly; set k of `news_scal` has k times as many as the news."""
-RETAIN = "retain"
+RETAIN_ROLE = "retain"
 FORGET_TEXT, RETAIN_TEXT = "raw/forget", "raw/retain1"
-VERBMEM = "verbmem/forget"
-KNOWMEM = {"knowmem_f": "knowmem/forget_qa", "knowmem_r": "knowmem/retain_qa"}
-PRIVLEAK = {"privleak_forget": "privleak/forget", "privleak_holdout": "privleak/holdout"}
+VERBMEM_CONFIG = "verbmem/forget"
+KNOWMEM_CONFIGS = {"knowmem_f": "knowmem/forget_qa", "knowmem_r": "knowmem/retain_qa"}
+PRIVLEAK_SETS = {"privleak_forget": "privleak/forget", "privleak_holdout": "privleak/holdout"}
 SETS = ("scal", "sust")
 COLUMNS = {"raw": ("text",), "verbmem": ("prompt", "gt"), "knowmem": ("question", "answer"), "privleak": ("text",)}
 COLUMNS |= dict.fromkeys(SETS, ("text",))
 VERBMEM_TOKENS, KNOWMEM_TOKENS = 128, 32
 VERBMEM_PROMPT, KNOWMEM_PROMPT, PRIVLEAK_TEXT = 200, 600, 2000
-STOPS = ("\n\n", "\nQuestion", "Question:")
+STOP_WORDS = ("\n\n", "\nQuestion", "Question:")
 AUC, ROWS_DIGEST = "privleak_auc", "privleak_rows_digest"
-NOT_KEPT = ("losses", "hits", "least_strength", "standardised", "answer_text")
+COLUMNS_NOT_STORED = ("losses", "hits", "least_strength", "standardised", "answer_text")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ RULES: dict[str, DialectRules] = {
         text_tokens=2048,
         drop_last=True,
         published_reference=False,
-        guard=metrics.OPEN_UNLEARNING_GUARD,
+        guard=metrics.OPEN_UNLEARNING_EPSILON,
     ),
 }
 
@@ -90,26 +90,26 @@ class MuseBenchmark(base.BenchmarkBase):
     COMPARED_TASKS = ("privleak_forget", "privleak_holdout")
 
     def retain_role(self, split: str) -> str | None:
-        return RETAIN
+        return RETAIN_ROLE
 
-    def training_configs(self, split: str) -> tuple[str, ...]:
+    def training_data_configs(self, split: str) -> tuple[str, ...]:
         part = split.split("_")[1:]
         return "/forget_".join(part) or FORGET_TEXT, RETAIN_TEXT
 
-    def evaluation_configs(self, benchmark: Benchmark) -> tuple[str, ...]:
-        questions = (name for config in KNOWMEM.values() for name in (config, f"{config}_icl"))
-        return (VERBMEM, *questions, *PRIVLEAK.values())
+    def evaluation_data_configs(self, benchmark: Benchmark) -> tuple[str, ...]:
+        questions = (name for config in KNOWMEM_CONFIGS.values() for name in (config, f"{config}_icl"))
+        return (VERBMEM_CONFIG, *questions, *PRIVLEAK_SETS.values())
 
     def check_rows(self, benchmark: Benchmark) -> None:
-        if raw_rows.names_folder(benchmark.data):
+        if raw_rows.is_local_folder(benchmark.data):
             for config in self._configs(benchmark):
                 _load(benchmark, config)
 
-    def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
+    def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
         """Return the number of blocks of the published forget texts."""
         corpus, *part = benchmark.split.split("_")
         times = int(part[1]) if part[:1] == ["scal"] else 1
-        return SizeEstimate(times * FORGET_TOKENS[corpus] // max_length, max_length, max_length)
+        return TrainingSize(times * FORGET_CORPUS_TOKENS[corpus] // max_length, max_length, max_length)
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         """Count 100 passages for each of VerbMem, KnowMem twice, with worked examples, and PrivLeak twice."""
@@ -118,12 +118,12 @@ class MuseBenchmark(base.BenchmarkBase):
         return EvaluationSize(read, rows * (VERBMEM_TOKENS + 2 * KNOWMEM_TOKENS))
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
-        forget, retain = (_load(benchmark, config) for config in self.training_configs(benchmark.split))
+        forget, retain = (_load(benchmark, config) for config in self.training_data_configs(benchmark.split))
         return forget, retain
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
         """Return blocks of at most `max_length` tokens of the forget and of the retain texts."""
-        cut = text_blocks.wrap_texts if RULES[benchmark.dialect].wrap else text_blocks.retokenize_blocks
+        cut = text_blocks.pack_texts if RULES[benchmark.dialect].wrap else text_blocks.retokenize_blocks
         sides = self.training_rows(benchmark)
         forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in sides)
         return forget, retain
@@ -136,22 +136,22 @@ class MuseBenchmark(base.BenchmarkBase):
         if measures.requested_measures(benchmark).keys() & {"extraction_strength", "exact_memorisation"}:
             _score_passages(network, tokenizer, benchmark, records, token_budget)
         records += _likelihoods(network, tokenizer, benchmark, token_budget)
-        measures.score_rows(benchmark, records, records)
-        records = [{name: value for name, value in row.items() if name not in NOT_KEPT} for row in records]
-        return aggregate(records, benchmark, reference), records
+        measures.add_row_measures(benchmark, records, records)
+        records = [{name: value for name, value in row.items() if name not in COLUMNS_NOT_STORED} for row in records]
+        return aggregate_metrics(records, benchmark, reference), records
 
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: float | None, which: int) -> Metrics:
         """Return every number of every other row, PrivLeak against the retain model's AUC on all rows."""
-        return aggregate(base.every_other(records, which), benchmark, reference)
+        return aggregate_metrics(base.every_other(records, which), benchmark, reference)
 
-    def utility_parts(self, benchmark: Benchmark, records: Records) -> list[metrics.Array]:
+    def utility_by_row(self, benchmark: Benchmark, records: Records) -> list[metrics.Array]:
         """Return ROUGE of each question on retained knowledge: (n, 1)."""
         found = [[row["rougeL_f1"]] for row in records if row["task"] == "knowmem_r"]
         return [RULES[benchmark.dialect].scale * np.array(found)]
 
-    def reference_part(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
+    def make_reference_document(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
         """Return the AUC that another model's PrivLeak is measured against, and a digest of the texts it is of."""
-        return {AUC: aggregate(records, benchmark)[AUC], ROWS_DIGEST: hash_json(_texts(benchmark))}
+        return {AUC: aggregate_metrics(records, benchmark)[AUC], ROWS_DIGEST: hash_json(_texts(benchmark))}
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> float:
         """Return the retain model's AUC. Raises InputError if it is of another split, dialect or other texts."""
@@ -161,19 +161,19 @@ class MuseBenchmark(base.BenchmarkBase):
         return float(kept[AUC])
 
 
-def aggregate(records: Records, benchmark: Benchmark, reference: float | None = None) -> Metrics:
+def aggregate_metrics(records: Records, benchmark: Benchmark, reference: float | None = None) -> Metrics:
     """Return the metrics of the records; no PrivLeak against a retain model of AUC 0, which has no ratio.
 
     The AUC is of telling hold-out texts (positive) from forget texts by Min-40 %. Raises TrialStopped.
     """
     rules, found = RULES[benchmark.dialect], {}
-    for task in ("verbmem_f", *KNOWMEM):
+    for task in ("verbmem_f", *KNOWMEM_CONFIGS):
         found[task] = rules.scale * float(np.mean([row["rougeL_f1"] for row in records if row["task"] == task]))
-    member, stranger = ([row["min_k"] for row in records if row["task"] == task] for task in PRIVLEAK)
+    member, stranger = ([row["min_k"] for row in records if row["task"] == task] for task in PRIVLEAK_SETS)
     if not np.isfinite([*member, *stranger]).all():
         raise TrialStopped("diverged", "evaluation: the log-likelihood of a text is not finite")
     if reference is None:
-        reference = AUC_RETAIN[benchmark.split.split("_")[0]] if rules.published_reference else 0.5
+        reference = PUBLISHED_RETAIN_AUCS[benchmark.split.split("_")[0]] if rules.published_reference else 0.5
     auc = metrics.auc(member, stranger)
     found |= {AUC: auc, "privleak_reference": reference}
     return {**found, "privleak": metrics.privacy_leakage(auc, reference, rules.guard)}
@@ -185,17 +185,17 @@ def _load(benchmark: Benchmark, config: str) -> list[Row]:
 
 
 def _texts(benchmark: Benchmark) -> list[list[str]]:
-    return [[row["text"] for row in _load(benchmark, config)[: benchmark.limit]] for config in PRIVLEAK.values()]
+    return [[row["text"] for row in _load(benchmark, config)[: benchmark.limit]] for config in PRIVLEAK_SETS.values()]
 
 
 def _ask(benchmark: Benchmark, tokenizer: Any) -> Records:
     """Return the questions: beginnings of forget texts, with what follows as the truth, then those on knowledge."""
     rules, records = RULES[benchmark.dialect], []
-    for index, row in enumerate(_load(benchmark, VERBMEM)[: benchmark.limit]):
+    for index, row in enumerate(_load(benchmark, VERBMEM_CONFIG)[: benchmark.limit]):
         ids = tokenizer(row["gt"], add_special_tokens=rules.true_has_start)["input_ids"][: rules.true_tokens]
         truth = tokenizer.decode(ids, skip_special_tokens=True)
         records.append({"task": "verbmem_f", "index": index, "question": row["prompt"], "answer": truth})
-    for task, config in KNOWMEM.items():
+    for task, config in KNOWMEM_CONFIGS.items():
         shown = "".join(
             f"Question: {row['question']}\nAnswer: {row['answer']}\n\n" for row in _load(benchmark, f"{config}_icl")
         )
@@ -228,17 +228,17 @@ def _score_passages(network: Any, tokenizer: Any, benchmark: Benchmark, asked: R
     from trainables.inference import scoring
 
     examples = []
-    for row in _load(benchmark, VERBMEM)[: benchmark.limit]:
+    for row in _load(benchmark, VERBMEM_CONFIG)[: benchmark.limit]:
         start = max(1, len(tokenizer(row["prompt"])["input_ids"]))
         ids = tokenizer(f"{row['prompt']} {row['gt']}")["input_ids"][: start + RULES["open-unlearning"].true_tokens]
         examples.append(Example(tuple(ids), start))
-    scores = scoring.score_each(network, tokenizer, examples, token_budget=token_budget)
+    scores = scoring.score_examples(network, tokenizer, examples, token_budget=token_budget)
     for row, one in zip((row for row in asked if row["task"] == "verbmem_f"), scores, strict=True):
-        row |= measures.label_columns(one, benchmark.dialect)
+        row |= measures.columns_of_label_scores(one, benchmark.dialect)
 
 
 def cut_at_stop_word(text: str) -> str:
-    return min((text.split(stop)[0] for stop in STOPS), key=len)
+    return min((text.split(stop)[0] for stop in STOP_WORDS), key=len)
 
 
 def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget: int) -> Records:
@@ -248,14 +248,14 @@ def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budge
     rules = RULES[benchmark.dialect]
     length = rules.text_tokens + 1 if rules.text_tokens else None
     examples, records = [], []
-    for task, texts in zip(PRIVLEAK, _texts(benchmark), strict=True):
+    for task, texts in zip(PRIVLEAK_SETS, _texts(benchmark), strict=True):
         examples += [Example(tuple(text_blocks.tokenize_text(tokenizer, text)[:length]), 1) for text in texts]
         records += [{"task": task, "index": index} for index in range(len(texts))]
     standardise = set(examples) if "membership_min_k_plus_plus" in measures.requested_measures(benchmark) else ()
-    scores = scoring.score_each(network, tokenizer, examples, token_budget=token_budget, standardise=standardise)
+    scores = scoring.score_examples(network, tokenizer, examples, token_budget=token_budget, standardise=standardise)
     for record, example, one in zip(records, examples, scores, strict=True):
         scored = one.losses[:-1] if rules.drop_last else one.losses
         record |= {"min_k": metrics.min_k_mean([-loss for loss in scored]), "tokens": len(scored)}
-        record |= measures.label_columns(one, benchmark.dialect)
+        record |= measures.columns_of_label_scores(one, benchmark.dialect)
         record |= {"hits": None, "answer_text": tokenizer.decode(example.input_ids[1:], skip_special_tokens=True)}
     return records

@@ -11,9 +11,9 @@ from typing import Any
 
 from trainables import benchmarks
 from trainables.config.settings import Selection
-from trainables.storage.names import EVALUATED
+from trainables.storage.file_names import EVALUATED
 
-Point = tuple[str, *tuple[float, ...]]
+GoalPoint = tuple[str, *tuple[float, ...]]
 """A trial's id and its gain in each goal of the benchmark: more is better, retention is last (TOFU: FQ, MU)."""
 Results = Mapping[str, Mapping[str, Any]]
 
@@ -33,32 +33,34 @@ def make_candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Cand
     values = [metrics.get(goal.metric) for goal in goals]
     if values[-1] is None:
         return None
-    gains = [None if value is None else goal.gain(value) for goal, value in zip(goals, values, strict=True)]
+    gains = [None if value is None else goal.upward_value(value) for goal, value in zip(goals, values, strict=True)]
     removal = [gain for gain in gains[:-1] if gain is not None]
-    return Candidate(key, mean(removal) if len(removal) == len(gains) - 1 else None, float(goals[-1].gain(values[-1])))
+    return Candidate(
+        key, mean(removal) if len(removal) == len(gains) - 1 else None, float(goals[-1].upward_value(values[-1]))
+    )
 
 
-def read_metrics(document: Mapping[str, Any], chosen: Selection, *, reported: bool = False) -> Mapping[str, Any]:
+def pick_metrics(document: Mapping[str, Any], chosen: Selection, *, reported: bool = False) -> Mapping[str, Any]:
     """Return the metrics that a choice is made by, or that are reported of it; none where it has no halves to go by."""
     if not chosen.halves:
         return document.get("metrics") or {}
     return (document.get("halves") or ({}, {}))[reported]
 
 
-def read_utility(document: Mapping[str, Any], benchmark: str, chosen: Selection) -> float | None:
+def pick_utility(document: Mapping[str, Any], benchmark: str, chosen: Selection) -> float | None:
     """Return the utility in a result or reference evaluation that a choice is made by."""
-    return read_metrics(document, chosen).get(benchmarks.get_benchmark(benchmark).GOALS[-1].metric)
+    return pick_metrics(document, chosen).get(benchmarks.get_benchmark(benchmark).GOALS[-1].metric)
 
 
-def goal_points(results: Results, benchmark: str) -> list[Point]:
+def list_goal_points(results: Results, benchmark: str) -> list[GoalPoint]:
     """Return the points of the results that have every goal's value."""
     found = ((key, benchmarks.goal_gains(benchmark, result.get("metrics", {}))) for key, result in results.items())
     return [(key, *gains) for key, gains in found if gains is not None]
 
 
-def pareto_front(points: Sequence[Point]) -> list[str]:
+def pareto_front(points: Sequence[GoalPoint]) -> list[str]:
     """Return the ids of the points that no other one beats: at least as good in every goal and better in one."""
-    front: list[Point] = []
+    front: list[GoalPoint] = []
     for point in sorted(points, key=lambda point: point[1:], reverse=True):  # what beats a point comes before it
         if not any(other[1:] != point[1:] and all(map(ge, other[1:], point[1:])) for other in front):
             front.append(point)
@@ -70,7 +72,7 @@ def list_candidates(results: Results, benchmark: str, chosen: Selection) -> list
     evaluated = {key: result for key, result in results.items() if result.get("status") in EVALUATED}
     asked = [key for key, result in evaluated.items() if chosen.seeds and result["config"]["seed"] in chosen.seeds]
     evaluated = {key: evaluated[key] for key in asked or evaluated}
-    found = [make_candidate(key, benchmark, read_metrics(result, chosen)) for key, result in evaluated.items()]
+    found = [make_candidate(key, benchmark, pick_metrics(result, chosen)) for key, result in evaluated.items()]
     return [one for one in found if one]
 
 
@@ -98,7 +100,7 @@ def pick_candidate(candidates: Iterable[Candidate], original: float | None, chos
     return max(ordered, key=lambda one: (one.utility, _removal(one)), default=None)
 
 
-def explain_fallback(original: float | None, chosen: Selection) -> str:
+def explain_missing_utility_bar(original: float | None, chosen: Selection) -> str:
     """Return why the rule has no bar of the target model's utility to go by, empty where it has one or needs none."""
     if chosen.rule != "utility_floor" or (original is not None and original > 0):
         return ""

@@ -16,7 +16,7 @@ LEAST_REMOVED = 0.1
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ShippingVerdict:
     """`key`: the chosen trial, None if there is none. `reason`: why not to ship it, empty where nothing is against it.
 
     `outcome`: what it removes and keeps.
@@ -35,20 +35,20 @@ class Verdict:
         return f"Ship {trial}: {self.outcome}."
 
 
-def judge(benchmark: str, rule: Selection, results: Results, target: Mapping[str, Any]) -> Verdict:
+def judge_trial(benchmark: str, rule: Selection, results: Results, target: Mapping[str, Any]) -> ShippingVerdict:
     """Return the verdict on trials, by id, of one split; `target`: the evaluation of their target model, or empty."""
-    kind, utility = benchmarks.get_benchmark(benchmark), selection.read_utility(target, benchmark, rule)
+    kind, utility = benchmarks.get_benchmark(benchmark), selection.pick_utility(target, benchmark, rule)
     chosen = selection.pick_candidate(selection.list_candidates(results, benchmark, rule), utility, rule)
-    nothing = kind.nothing_to_remove(target.get("metrics") or {})
+    nothing = kind.explain_nothing_to_remove(target.get("metrics") or {})
     if chosen is None:
         measured = any(one.get("metrics") for one in results.values())
         why = "no utility could be measured; give more or other retain rows"
-        return Verdict(None, nothing or (why if measured else "no trial has finished with a result"))
-    now, before = (dict(selection.read_metrics(one, rule, reported=True)) for one in (results[chosen.key], target))
+        return ShippingVerdict(None, nothing or (why if measured else "no trial has finished with a result"))
+    now, before = (dict(selection.pick_metrics(one, rule, reported=True)) for one in (results[chosen.key], target))
     told = kind.describe_outcome(now, before) or benchmarks.describe_goals(benchmark, now)
-    known = selection.make_candidate("", benchmark, selection.read_metrics(target, rule))
-    outcome = "; ".join(filter(None, (told, selection.explain_fallback(utility, rule))))
-    return Verdict(chosen.key, nothing or _find_fault(chosen, known, rule), outcome)
+    known = selection.make_candidate("", benchmark, selection.pick_metrics(target, rule))
+    outcome = "; ".join(filter(None, (told, selection.explain_missing_utility_bar(utility, rule))))
+    return ShippingVerdict(chosen.key, nothing or _find_fault(chosen, known, rule), outcome)
 
 
 def _find_fault(chosen: Candidate, target: Candidate | None, rule: Selection) -> str:

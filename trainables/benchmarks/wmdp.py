@@ -15,25 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.benchmarks import base, lm_eval_adapter
-from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
+from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, TrainingSize
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows, text_blocks
-from trainables.data.hub_folders import HubRequirement, is_given_folder
+from trainables.data.hub_folders import HubRequirement, is_users_folder
 
 TOPICS = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
-FORGET, RETAIN = "{}-forget-corpus", "{}-retain-corpus"
-SHORTEST = 50
+FORGET_CORPUS_NAME, RETAIN_CORPUS_NAME = "{}-forget-corpus", "{}-retain-corpus"
+MIN_TEXT_CHARACTERS = 50
 BIO_FORGET = "bio_forget"
-SOURCES = {BIO_FORGET: "cais/wmdp-bio-forget-corpus", "wmdp": "cais/wmdp", "mmlu": lm_eval_adapter.MMLU_HUB}
+HUB_IDS = {BIO_FORGET: "cais/wmdp-bio-forget-corpus", "wmdp": "cais/wmdp", "mmlu": lm_eval_adapter.MMLU_HUB}
 QUESTIONS = {"wmdp_bio": "wmdp-bio", "wmdp_cyber": "wmdp-cyber"}
 """lm-eval's task: the configuration of its data set."""
 QUESTION_ROWS, SUBJECTS, QUESTION_TOKENS = (1273, 1987, 14042), (1, 1, 57), 150
 """Questions and subjects of WMDP-bio, WMDP-cyber and MMLU; tokens of a question with its choices, roughly."""
 CHOICE_COLUMNS = ("question", "choices")
-GATED = (
+GATED_ADVICE = (
     "the bio forget corpus is gated: ask for it at https://huggingface.co/datasets/cais/wmdp-bio-forget-corpus and log "
     "in with 'hf auth login' (or set HF_TOKEN); or give a folder that holds bio-forget-corpus.jsonl "
     "(--set benchmark.sources=bio_forget=DIR); or forget cyber alone (--set benchmark.split=cyber)"
@@ -55,13 +55,13 @@ class WmdpBenchmark(base.BenchmarkBase):
     def check_settings(self, benchmark: Benchmark) -> None:
         super().check_settings(benchmark)
         for part in benchmark.places:
-            if part not in SOURCES:
-                raise InputError(f"benchmark.sources: unknown part '{part}'; {suggest_name(part, SOURCES)}")
+            if part not in HUB_IDS:
+                raise InputError(f"benchmark.sources: unknown part '{part}'; {suggest_name(part, HUB_IDS)}")
 
     def check_rows(self, benchmark: Benchmark) -> None:
         """Raise InputError if a folder has no such corpus, or its questions are not in the columns of the hub's."""
         for at, config, field, _ in _corpora(benchmark):
-            if raw_rows.names_folder(at, field):
+            if raw_rows.is_local_folder(at, field):
                 raw_rows.require_file(typed_paths.expand_home(at), config, field)
         for part, configs in _questions(benchmark).items():
             for config in configs:
@@ -75,7 +75,7 @@ class WmdpBenchmark(base.BenchmarkBase):
         found: list[HubRequirement] = []
         for part in parts:
             place = find_part(benchmark, part)
-            found += raw_rows.hub_requirements(place, None, part, GATED if place == SOURCES[BIO_FORGET] else "")
+            found += raw_rows.hub_requirements(place, None, part, GATED_ADVICE if place == HUB_IDS[BIO_FORGET] else "")
         return (*found, *raw_rows.hub_requirements(benchmark.data, benchmark.revision))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
@@ -85,12 +85,12 @@ class WmdpBenchmark(base.BenchmarkBase):
         ]
         return _combine([*corpora, *_question_fingerprints(benchmark)])
 
-    def evaluation_fingerprint(self, benchmark: Benchmark) -> str:
+    def fingerprint_evaluation_data(self, benchmark: Benchmark) -> str:
         return _combine(_question_fingerprints(benchmark))
 
-    def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
+    def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
         """Return that most texts are longer than a row; how many there are is known when they are there."""
-        return SizeEstimate(None, max_length, max_length)
+        return TrainingSize(None, max_length, max_length)
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         """Count every question once, with MMLU's worked examples: its four choices are a token each."""
@@ -105,12 +105,12 @@ class WmdpBenchmark(base.BenchmarkBase):
             try:
                 rows = raw_rows.load_rows(at, config, ("text",), revision, blank=True, field=field)
             except InputError as error:
-                raise InputError(f"{error}; {GATED}" if at == SOURCES[BIO_FORGET] else str(error)) from error
-            side += [row for row in rows if len(row["text"]) > SHORTEST]
+                raise InputError(f"{error}; {GATED_ADVICE}" if at == HUB_IDS[BIO_FORGET] else str(error)) from error
+            side += [row for row in rows if len(row["text"]) > MIN_TEXT_CHARACTERS]
         return sides["forget"], sides["retain"]
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-        cut = text_blocks.TextRows if benchmark.dialect == "paper" else text_blocks.retokenize_blocks
+        cut = text_blocks.LazyTextRows if benchmark.dialect == "paper" else text_blocks.retokenize_blocks
         sides = self.training_rows(benchmark)
         forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in sides)
         return forget, retain
@@ -133,7 +133,7 @@ class WmdpBenchmark(base.BenchmarkBase):
             found |= {name: sum(right) / len(right), f"{name}_questions": len(right)}
         return found
 
-    def utility_parts(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
+    def utility_by_row(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
         """Return whether each question of MMLU is answered rightly: (n, 1)."""
         return [np.array(_right(records, self.GOALS[-1].metric), dtype=np.float64)[:, None]]
 
@@ -141,9 +141,9 @@ class WmdpBenchmark(base.BenchmarkBase):
 def find_part(benchmark: Benchmark, part: str) -> str:
     """Return where a part of the data is: the bio forget corpus lies in the folder of the other corpora."""
     given = benchmark.places
-    if part == BIO_FORGET and part not in given and is_given_folder(benchmark.data):
+    if part == BIO_FORGET and part not in given and is_users_folder(benchmark.data):
         return benchmark.data
-    return given.get(part, SOURCES[part])
+    return given.get(part, HUB_IDS[part])
 
 
 def _right(records: Records, name: str) -> list[bool]:
@@ -155,23 +155,23 @@ def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str, str | None]]:
     """Return place, configuration, the setting that names the place, and revision, of every corpus of the split."""
     found = []
     for topic in TOPICS[benchmark.split]:
-        at, config, field = benchmark.data, FORGET.format(topic), "benchmark.data"
+        at, config, field = benchmark.data, FORGET_CORPUS_NAME.format(topic), "benchmark.data"
         if topic == "bio" and find_part(benchmark, BIO_FORGET) != benchmark.data:
             at, field = find_part(benchmark, BIO_FORGET), f"benchmark.sources {BIO_FORGET}"
-            config = config if is_given_folder(at) else "default"
+            config = config if is_users_folder(at) else "default"
         found.append((at, config, field, benchmark.revision if at == benchmark.data else None))
-        found.append((benchmark.data, RETAIN.format(topic), "benchmark.data", benchmark.revision))
+        found.append((benchmark.data, RETAIN_CORPUS_NAME.format(topic), "benchmark.data", benchmark.revision))
     return found
 
 
 def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
     """Return the files of questions that are read, of the parts that are in folders."""
     found: dict[str, list[str]] = {}
-    if is_given_folder(find_part(benchmark, "wmdp")):
+    if is_users_folder(find_part(benchmark, "wmdp")):
         found["wmdp"] = [f"{config}/test" for config in QUESTIONS.values()]
     subjects = lm_eval_adapter.find_mmlu_subjects(find_part(benchmark, "mmlu"))
     if subjects is not None:
-        found["mmlu"] = [f"{subject}/{split}" for subject in subjects for split in lm_eval_adapter.SPLITS]
+        found["mmlu"] = [f"{subject}/{split}" for subject in subjects for split in lm_eval_adapter.MMLU_SPLITS]
     return found
 
 

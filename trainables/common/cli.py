@@ -25,9 +25,9 @@ StorageOption = Annotated[
     str, typer.Option("--storage", envvar=STORAGE_VARIABLE, help="Folder or address (s3://...) of the results.")
 ]
 SweepArgument = Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")]
-UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
+PATH_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 """Error numbers of a path that somebody named and that cannot be used."""
-SHOWN, LONGEST = 120, 3500
+MAX_VALUE, MAX_MESSAGE = 120, 3500
 """Characters of a value that a message repeats, and of a message."""
 
 
@@ -89,13 +89,13 @@ def run_guarded(main: Callable[[], int]) -> int:
         _print_error(stopped.message)
         return 1
     except ValidationError as error:
-        _print_error(describe_invalid(error))
+        _print_error(describe_invalid_settings(error))
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             where = f": '{error.filename}'" if error.filename else ""
             _print_error(f"{error.strerror}{where}; make room, then start again")
             return 1
-        if error.errno not in UNUSABLE:
+        if error.errno not in PATH_ERRORS:
             raise
         _print_error(f"'{error.filename}' cannot be read or written: {error.strerror}")
     return 2
@@ -104,8 +104,8 @@ def run_guarded(main: Callable[[], int]) -> int:
 def _print_error(message: str) -> None:
     """Print one line: line ends and control characters are escaped, a very long message is cut."""
     shown = "".join(map(_escape, redact(message)))
-    if len(shown) > LONGEST:
-        shown = f"{shown[:LONGEST]}... ({len(shown)} characters)"
+    if len(shown) > MAX_MESSAGE:
+        shown = f"{shown[:MAX_MESSAGE]}... ({len(shown)} characters)"
     print_line(f"error: {shown}", error=True)
 
 
@@ -126,14 +126,14 @@ def _escape(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
-def describe_invalid(error: Exception) -> str:
+def describe_invalid_settings(error: Exception) -> str:
     """Return every problem of a configuration as `path: what is wrong (got value)`; of other errors the first line."""
     if not isinstance(error, ValidationError):
         return first_line(error)
     problems = []
     for item in error.errors(include_url=False, include_context=False):
         path, value = ".".join(map(str, item["loc"])), repr(item["input"])
-        value = value if len(value) <= SHOWN else f"{value[:SHOWN]}... {len(value)} characters"
+        value = value if len(value) <= MAX_VALUE else f"{value[:MAX_VALUE]}... {len(value)} characters"
         received = "" if isinstance(item["input"], dict) else f" (got {value})"
         problems.append(f"{path}: {item['msg'].removeprefix('Value error, ')}{received}".removeprefix(": "))
     return "; ".join(problems)

@@ -14,7 +14,7 @@ from trainables.common.regular_files import open_regular
 
 REMEMBERED_ABOVE = 256 * 2**20
 """Bytes of a file whose hash is kept in the user's cache: to read it again takes seconds."""
-RECIPE = "recipe.json"
+RECIPE_FILE = "recipe.json"
 """Our own note in a folder that we wrote: how it was made, and the hash of its `content`."""
 
 
@@ -36,7 +36,7 @@ def hash_model(folder: Path) -> str:
     """Return a model folder's fingerprint: of configurations, tokenizer and weights, not of our own note."""
     patterns = ("*.json", "*.safetensors", "*.model", "*.jinja", "merges.txt")
     found = {file for pattern in patterns for file in folder.glob(pattern)}
-    return hash_files(file for file in found if file.name != RECIPE)
+    return hash_files(file for file in found if file.name != RECIPE_FILE)
 
 
 def hash_tokenizer(folder: Path) -> str:
@@ -47,7 +47,7 @@ def hash_tokenizer(folder: Path) -> str:
 
 def hash_content(folder: Path) -> str:
     """Return the fingerprint of all files of a folder but our own note, which keeps it as `content`."""
-    return hash_files(file for file in folder.iterdir() if file.is_file() and file.name != RECIPE)
+    return hash_files(file for file in folder.iterdir() if file.is_file() and file.name != RECIPE_FILE)
 
 
 def _hash_file(file: Path) -> bytes:

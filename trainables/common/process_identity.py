@@ -9,13 +9,13 @@ from typing import Any
 
 import psutil
 
-Identity = dict[str, Any]
+ProcessIdentity = dict[str, Any]
 """`host` for people, and `place`, `pid` and `born`, which together name one process."""
-CLOCK_SECONDS = 60.0
+START_TOLERANCE = 60.0
 """By how much the time at which a process started may seem to change when the clock is set."""
 
 
-def describe_self() -> Identity:
+def describe_self() -> ProcessIdentity:
     born = psutil.Process().create_time()
     return {"host": os.uname().nodename, "place": machine_id(), "pid": os.getpid(), "born": born}
 
@@ -25,13 +25,13 @@ def is_first_rank() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
-def is_alive(process: Mapping[str, Any]) -> bool | None:
+def is_process_alive(process: Mapping[str, Any]) -> bool | None:
     """Return whether a process still runs, not a later one of the same pid; None if it is of another machine."""
     if process.get("place") != machine_id():
         return None
     try:
         found = psutil.Process(process["pid"])
-        return found.status() != psutil.STATUS_ZOMBIE and abs(found.create_time() - process["born"]) < CLOCK_SECONDS
+        return found.status() != psutil.STATUS_ZOMBIE and abs(found.create_time() - process["born"]) < START_TOLERANCE
     except psutil.NoSuchProcess:
         return False
 

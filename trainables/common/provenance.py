@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-CUSTOM = "trainables/methods/custom"
-NUMBERS = (
+CUSTOM_METHODS_FOLDER = "trainables/methods/custom"
+RESULT_CODE_PATTERNS = (
     *(f"{package}/**/*.py" for package in "benchmarks config data inference methods training trial".split()),
     "common/tokenized_row.py",
     "workers/shared_artifacts.py",  # it trains target and retain models
@@ -49,20 +49,21 @@ def read_provenance(*names: str) -> dict[str, Any]:
 
 
 def hash_code(*names: str) -> str:
-    """Return twelve hex digits of the modules of NUMBERS; those in custom/ count if one of `names` is a file there."""
+    """Return twelve hex digits of the modules of RESULT_CODE_PATTERNS; those in custom/ count if one of `names` is a
+    file there."""
     plain, whole = _codes()
-    return whole if any((ROOT / CUSTOM / f"{name}.py").exists() for name in names) else plain
+    return whole if any((ROOT / CUSTOM_METHODS_FOLDER / f"{name}.py").exists() for name in names) else plain
 
 
 @cache
 def _codes() -> tuple[str, str]:
     """Return the hashes without and with the files in trainables/methods/custom/."""
     plain, whole = hashlib.sha256(), hashlib.sha256()
-    modules = [path for part in NUMBERS for path in (ROOT / "trainables").glob(part)]
+    modules = [path for part in RESULT_CODE_PATTERNS for path in (ROOT / "trainables").glob(part)]
     for path in sorted(modules):
         entry = f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest()
         whole.update(entry)
-        if path.parent != ROOT / CUSTOM or path.name == "__init__.py":
+        if path.parent != ROOT / CUSTOM_METHODS_FOLDER or path.name == "__init__.py":
             plain.update(entry)
     return plain.hexdigest()[:12], whole.hexdigest()[:12]
 

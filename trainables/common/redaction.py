@@ -8,12 +8,12 @@ import os
 import re
 from urllib.parse import quote, quote_plus, unquote
 
-HIDDEN = "***"
+SECRET_MASK = "***"
 SECRET_NAME = re.compile(
     r"(?i)(token|secret|password|passwd|credential|connection_string|(access|account|api)[_-]?key(_id)?)$"
 )
 """Names of settings and environment variables whose values are secret."""
-SHORTEST = 6
+MIN_SECRET_LENGTH = 6
 """Characters of a secret: a shorter value may be a word of any text, and is replaced in URLs only."""
 
 _USER = re.compile(r"(?<=://)(?:[^/\s'\"][^\s'\"]*|[^/\s@]+)@")
@@ -29,10 +29,10 @@ _HEADER = re.compile(r"(?i)(authorization['\"]?\s*[:=]\s*b?['\"]?(?:basic|bearer
 
 def redact(text: str) -> str:
     """Return `text` with `***` in the place of every secret."""
-    text = _QUERY.sub(rf"\g<1>{HIDDEN}", _USER.sub(f"{HIDDEN}@", text))
-    text = _HEADER.sub(rf"\g<1>{HIDDEN}", text)
+    text = _QUERY.sub(rf"\g<1>{SECRET_MASK}", _USER.sub(f"{SECRET_MASK}@", text))
+    text = _HEADER.sub(rf"\g<1>{SECRET_MASK}", text)
     for secret in _secrets():
-        text = text.replace(secret, HIDDEN)
+        text = text.replace(secret, SECRET_MASK)
     return text
 
 
@@ -48,4 +48,4 @@ def _secrets() -> list[str]:
     found |= {user.partition(":")[2], base64.b64encode(user.encode()).decode()}  # as Basic authorisation sends it
     found |= {form for secret in found for form in (unquote(secret), quote(secret), quote(secret, safe=""))}
     found |= {form for secret in found for form in (quote_plus(secret), json.dumps(secret)[1:-1], repr(secret)[1:-1])}
-    return sorted((secret for secret in found if len(secret) >= SHORTEST), key=len, reverse=True)
+    return sorted((secret for secret in found if len(secret) >= MIN_SECRET_LENGTH), key=len, reverse=True)

@@ -22,7 +22,7 @@ class Example:
     def answer_tokens(self) -> int:
         return len(self.input_ids) - self.answer_start
 
-    def cut(self, labels: int) -> Example:
+    def keep_first_labels(self, labels: int) -> Example:
         """Return the row with the first `labels` labels."""
         ids = self.input_ids[: self.answer_start + labels]
         return replace(self, input_ids=ids, ending=max(0, self.ending - len(self.input_ids) + len(ids)))

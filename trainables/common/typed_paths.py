@@ -10,7 +10,7 @@ from trainables.common.errors import InputError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9._-]{1,96}")
 """OWNER/NAME, by the hub's own rules."""
-LISTED = 30
+MAX_NAMES_LISTED = 30
 
 
 def expand_home(place: str) -> Path:
@@ -47,12 +47,14 @@ def is_hub_id(place: str) -> bool:
     return bool(HUB_ID.fullmatch(place)) and ".." not in place and "--" not in place
 
 
-def list_folder(folder: Path) -> str:
+def describe_folder(folder: Path) -> str:
     """Return what a folder holds, for a message: `a, b, c`."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise InputError(f"cannot look into '{folder}': {error.strerror}") from error
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    shown = [name if os.path.exists(folder / name) else f"{name} (a link to nothing)" for name in names[:LISTED]]
+    more = f" and {len(names) - MAX_NAMES_LISTED} more" if len(names) > MAX_NAMES_LISTED else ""
+    shown = [
+        name if os.path.exists(folder / name) else f"{name} (a link to nothing)" for name in names[:MAX_NAMES_LISTED]
+    ]
     return (", ".join(shown) or "nothing") + more

@@ -25,7 +25,7 @@ def format_amount(amount: float) -> str:
     return f"{amount:.2f}" if amount >= 0.01 else "less than 0.01"
 
 
-def format_size(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Return bytes as `1.5 MB`, `512 MB` or `13.5 GB`."""
     if count >= 1e9:
         return f"{count / 1e9:.1f} GB"

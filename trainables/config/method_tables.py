@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-CUSTOM = Path(__file__).parents[1] / "methods" / "custom"
+CUSTOM_METHODS_FOLDER = Path(__file__).parents[1] / "methods" / "custom"
 
 NEEDS = ("retain_loss", "frozen_model", "distributions", "reference_sums")
 """Needs of an objective apart from the forward and backward pass on the forget rows.
@@ -31,14 +31,14 @@ retain_multiplier: the retain term has a pass of its own, whose gradient is kept
 """
 RETAIN_PASS = "retain_pass"
 """Need of a rectifier: each step a forward and backward pass on retain rows, and its fp32 moving average."""
-SETTINGS = ("gamma", "tau")
+MAIN_SETTINGS = ("gamma", "tau")
 """Settings that a rectifier may take."""
 RULE_SETTINGS = ("scope", "memory", "kappa", "ratio", "parts")
 """Further ones, of rules other than GRU."""
 
 
 @dataclass(frozen=True)
-class Row:
+class MethodOrRectifierRow:
     """Common part of methods and rectifiers. Memory, time and rows are planned from `needs`."""
 
     name: str
@@ -50,7 +50,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class MethodRow(Row):
+class MethodRow(MethodOrRectifierRow):
     """An objective that is trained, or a task vector. `needs`: of NEEDS and PUBLISHED_NEEDS."""
 
     _: KW_ONLY
@@ -67,12 +67,12 @@ class MethodRow(Row):
 
 
 @dataclass(frozen=True)
-class RectifierRow(Row):
+class RectifierRow(MethodOrRectifierRow):
     """A change of the objective's gradient before the optimizer. `label` stands after "w/" in tables."""
 
     _: KW_ONLY
     takes: tuple[str, ...] = ()
-    """The names in SETTINGS and RULE_SETTINGS that this rectifier accepts."""
+    """The names in MAIN_SETTINGS and RULE_SETTINGS that this rectifier accepts."""
     requires: tuple[str, ...] = ()
     scope: Literal["global", "tensor"] = "global"
     """What it decides on where `scope` is open, as published."""
@@ -226,11 +226,11 @@ _RECTIFIERS = (  # in the order of tables and legends
     _two("gu", "GU", _MEMORY),
     _two("orthograd", "OrthoGrad", ("parts",), parts=4),
     RectifierRow("gem", "GEM", (RETAIN_PASS,), takes=("parts",), parts=4),
-    RectifierRow("gru", "GRU", (RETAIN_PASS,), takes=SETTINGS),
+    RectifierRow("gru", "GRU", (RETAIN_PASS,), takes=MAIN_SETTINGS),
 )
 
 
-def _read_custom_file(path: Path) -> Iterator[Row]:
+def _read_custom_file(path: Path) -> Iterator[MethodOrRectifierRow]:
     """Yield the rows of a file in custom/: a rectifier's if it has a class Rectifier, an objective's if a make.
 
     LABEL, NEEDS, TAKES and ADDS_RETAIN are plain values; without the first three, or of a file that cannot be parsed,
@@ -249,7 +249,7 @@ def _read_custom_file(path: Path) -> Iterator[Row]:
                     stated[name] = ast.literal_eval(value)
     label, needs = str(stated.get("LABEL", path.stem)), stated.get("NEEDS")
     if "Rectifier" in defined or "make" not in defined:
-        takes = _known(stated.get("TAKES"), SETTINGS)
+        takes = _known(stated.get("TAKES"), MAIN_SETTINGS)
         adds = stated.get("ADDS_RETAIN") is True
         yield RectifierRow(path.stem, label, _known(needs, (RETAIN_PASS,)), takes=takes, adds_retain=adds, custom=True)
     if "make" in defined or "Rectifier" not in defined:
@@ -262,7 +262,7 @@ def _known(stated: Any, most: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for word in most if word in stated) if valid else most
 
 
-_CUSTOM = tuple(row for path in sorted(CUSTOM.glob("[!_]*.py")) for row in _read_custom_file(path))
+_CUSTOM = tuple(row for path in sorted(CUSTOM_METHODS_FOLDER.glob("[!_]*.py")) for row in _read_custom_file(path))
 for _taken in {row.name for row in _CUSTOM} & {row.name for row in (*_METHODS, *_RECTIFIERS)}:
     raise ValueError(f"trainables/methods/custom/{_taken}.py: '{_taken}' is published; give the file another name")
 METHODS = {row.name: row for row in (*_METHODS, *_CUSTOM) if isinstance(row, MethodRow)}

@@ -7,18 +7,18 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from trainables.config.benchmark_names import BenchmarkName
-from trainables.config.method_tables import RECTIFIERS, RULE_SETTINGS, SETTINGS, RectifierName
-from trainables.config.types import Count, Decay, Mark, Name, NotNegative, Place, Positive, Seed, Share, Whole
+from trainables.config.method_tables import MAIN_SETTINGS, RECTIFIERS, RULE_SETTINGS, RectifierName
+from trainables.config.types import Count, Decay, Digest, Name, NotNegative, PathOrId, Positive, Seed, Share, Whole
 
 Dialect = Literal["paper", "open-unlearning"]
 Precision = Literal["fp32", "bf16"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 """transformers' implementations."""
-Unit = Literal["whole", "per_tensor"]
+NormaliseUnit = Literal["whole", "per_tensor"]
 """What TRU brings to length 1: a whole vector, or each tensor of it."""
-FICTIONAL = "fictional:"
+FICTION_PREFIX = "fictional:"
 """Start of the fingerprint of made-up rows."""
-CACHED_PER_PASS = 4
+CACHED_TOKENS = 4
 """Tokens that an evaluation may keep as keys and values, for each token of a pass (`Resources.evaluation_tokens`)."""
 GREEDY_NEUTRAL = frozenset(
     "do_sample temperature top_p top_k min_p typical_p max_length max_new_tokens use_cache transformers_version "
@@ -38,10 +38,10 @@ class FrozenSettings(BaseModel):
 class Model(FrozenSettings):
     """A causal language model: a folder or a hub id; `fingerprint` stands for the path in every hash."""
 
-    path: Place
-    revision: Mark | None = None
-    fingerprint: Mark | None = None
-    tokenizer: Place | None = None
+    path: PathOrId
+    revision: Digest | None = None
+    fingerprint: Digest | None = None
+    tokenizer: PathOrId | None = None
     """Another folder or hub id that the tokenizer comes from; none: the model's own. Part of the fingerprint."""
     attention: Attention = "sdpa"
 
@@ -66,7 +66,7 @@ class Shape(FrozenSettings):
     tied: bool = False
 
     @property
-    def parameters(self) -> int:
+    def parameter_count(self) -> int:
         """Count weights of all matrices and norms, without biases, which are below 0.1 %."""
         attention = self.hidden * self.head_size * 2 * (self.heads + self.kv_heads)
         feed_forward = (3 if self.gated else 2) * self.hidden * self.intermediate
@@ -111,7 +111,7 @@ class Rectifier(FrozenSettings):
     @model_validator(mode="after")
     def _check_settings(self) -> Rectifier:
         row = RECTIFIERS[self.name]
-        stated = {name for name in (*SETTINGS, *RULE_SETTINGS) if getattr(self, name) is not None}
+        stated = {name for name in (*MAIN_SETTINGS, *RULE_SETTINGS) if getattr(self, name) is not None}
         if not set(row.requires) <= stated <= set(row.takes):
             needed = f"; needed: {', '.join(row.requires)}" if row.requires else ""
             raise ValueError(f"rectifier '{self.name}' takes {', '.join(row.takes) or 'no settings'}{needed}")
@@ -143,21 +143,21 @@ class Objective(FrozenSettings):
     """PDU's rate of that weight, which begins at `retain_coefficient`, an optimizer step."""
     dual_warmup: NotNegative | None = None
     """Epochs in which that weight stays as it is."""
-    idk: Place | None = None
+    idk: PathOrId | None = None
     """Text file of answers like "I do not know", one a line; none: the project's own (trainables/data/idk.txt)."""
-    idk_fingerprint: Mark | None = None
+    idk_fingerprint: Digest | None = None
 
 
 class Benchmark(FrozenSettings):
     """Rows that a trial forgets, retains and is measured on."""
 
     name: BenchmarkName = "tofu"
-    data: Place = "locuslab/TOFU"
-    revision: Mark | None = None
+    data: PathOrId = "locuslab/TOFU"
+    revision: Digest | None = None
     split: Name = "forget05"
     dialect: Dialect = "paper"
     template: Name = "llama2"
-    sources: tuple[Place, ...] = ()
+    sources: tuple[PathOrId, ...] = ()
     """Where further parts of the data are, `PART=PLACE`: folders or hub ids (WMDP), files of one's own (own)."""
     tasks: tuple[Name, ...] = ()
     """Tasks of lm-eval whose accuracies count in the utility (own)."""
@@ -165,15 +165,15 @@ class Benchmark(FrozenSettings):
     """Worked examples before each question (MMLU)."""
     measures: tuple[Name, ...] = ()
     """Measures beside the benchmark's own, by name, or `all` that it can report (docs/measuring.md)."""
-    holdout: Mark | None = None
+    holdout: Digest | None = None
     """The configuration of rows that no model saw, for membership; none: TOFU's own for the split."""
     limit: Count | None = None
     """How many rows of each evaluation task, the first (own: evenly spaced); none: as many as the dialect takes."""
-    fingerprint: Mark | None = None
+    fingerprint: Digest | None = None
 
     @property
     def is_fictional(self) -> bool:
-        return (self.fingerprint or "").startswith(FICTIONAL)
+        return (self.fingerprint or "").startswith(FICTION_PREFIX)
 
     @property
     def places(self) -> dict[str, str]:
@@ -272,7 +272,7 @@ class Resources(FrozenSettings):
     the result tells which."""
 
     @property
-    def is_plain(self) -> bool:
+    def uses_plain_engine(self) -> bool:
         """Whether a trial trains with the engine of one rank, and not with DeepSpeed's."""
         asked = self.ranks > 1 or self.zero_stage is not None or self.offload_optimizer
         return self.engine == "plain" or (self.engine == "auto" and not asked)
@@ -282,7 +282,7 @@ class Resources(FrozenSettings):
         """Refuse what the pinned DeepSpeed cannot do, or where a written gradient does not reach the step."""
         if self.engine == "plain" and (self.ranks > 1 or self.zero_stage is not None or self.offload_optimizer):
             raise ValueError("engine=plain is for one rank, without zero_stage and offload_optimizer; use deepspeed")
-        if self.compile and not self.is_plain:
+        if self.compile and not self.uses_plain_engine:
             raise ValueError("compile=true is for the plain engine: one rank without zero_stage and offload_optimizer")
         if self.zero_stage == 0 and self.precision == "bf16":
             raise ValueError(
@@ -307,7 +307,7 @@ class TaskVector(FrozenSettings):
     steps: Count = 5
     lr: Positive = 1e-4
     batches: Count = 20
-    normalise: Unit = "whole"
+    normalise: NormaliseUnit = "whole"
     optimizer: Literal["sgd", "adamw"] = "sgd"
 
 
@@ -348,5 +348,5 @@ class Selection(FrozenSettings):
 class RetainEvaluation(FrozenSettings):
     """Evaluation of the retain model, for forget quality: a file of the storage."""
 
-    path: Place
-    fingerprint: Mark | None = None
+    path: PathOrId
+    fingerprint: Digest | None = None

@@ -10,14 +10,14 @@ from trainables.config.settings import Benchmark, Dialect, FrozenSettings, Model
 from trainables.config.trial import Trial, hashed_settings
 
 
-class Artifact(FrozenSettings):
+class SharedArtifact(FrozenSettings):
     """Something that trials share."""
 
     def id(self) -> str:
         return hash_json(hashed_settings(self))[:12]
 
 
-class Recipe(Artifact):
+class Recipe(SharedArtifact):
     """Making of a model: a base model fine-tuned, or an architecture trained from nothing, on named rows.
 
     `architecture`: arguments of transformers' LlamaConfig, with a byte-level BPE of `vocabulary` entries.
@@ -39,7 +39,7 @@ class Recipe(Artifact):
     precision: Precision = "fp32"
 
 
-class Direction(Artifact):
+class SharedVector(SharedArtifact):
     """Making of a task vector without its strength; `rectified`: TRU's mean of rectified unit vectors."""
 
     rectified: bool
@@ -51,7 +51,7 @@ class Direction(Artifact):
     precision: Precision = "fp32"
 
 
-def direction_of(trial: Trial) -> Direction | None:
+def find_direction_of_trial(trial: Trial) -> SharedVector | None:
     """Return the direction that a trial moves along; None: it trains an objective."""
     if trial.task_vector is None:
         return None
@@ -59,7 +59,7 @@ def direction_of(trial: Trial) -> Direction | None:
     free: dict[str, Any] = {"stg": None, "strength": None}
     if not rectified:
         free |= {"batches": 1, "normalise": "whole"}
-    return Direction(
+    return SharedVector(
         rectified=rectified,
         target=trial.target,
         benchmark=trial.benchmark.model_copy(update={"measures": (), "holdout": None}),

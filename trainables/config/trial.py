@@ -11,16 +11,16 @@ from pydantic import model_validator
 from trainables.common.errors import InputError
 from trainables.common.fingerprints import hash_json
 from trainables.config import settings
-from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS, SETTINGS, MethodName
+from trainables.config.method_tables import MAIN_SETTINGS, METHODS, RECTIFIERS, RETAIN_PASS, MethodName
 from trainables.config.settings import FrozenSettings
 from trainables.config.types import Count, Seed
 
-NAMED = ("method", "benchmark.split", "rectifier.name", "rectifier.gamma", "rectifier.tau", "seed")
-NAMED += ("task_vector.stg", "task_vector.strength", "task_vector.normalise")
+LABEL_PATHS = ("method", "benchmark.split", "rectifier.name", "rectifier.gamma", "rectifier.tau", "seed")
+LABEL_PATHS += ("task_vector.stg", "task_vector.strength", "task_vector.normalise")
 """Settings that every trial's name tells."""
-FOLLOWS = "trial:"
+EARLIER_TRIAL_PREFIX = "trial:"
 """Start of the fingerprint of a model that another trial leaves; its id comes after it."""
-PLANNING = ("checkpoint_every", "gpu_memory", "gpu_name", "share_gpus")
+PLANNING_RESOURCE_FIELDS = ("checkpoint_every", "gpu_memory", "gpu_name", "share_gpus")
 """Resources that change no number, and so no id."""
 
 
@@ -88,10 +88,10 @@ class Trial(FrozenSettings):
         return _trial_id(self)  # type: ignore[arg-type]  # frozen, and so hashable
 
     @property
-    def follows(self) -> str | None:
+    def earlier_id(self) -> str | None:
         """Return the id of the trial whose model this one goes on from, None of a target model of its own."""
         mark = self.target.fingerprint or ""
-        return mark.removeprefix(FOLLOWS) if mark.startswith(FOLLOWS) else None
+        return mark.removeprefix(EARLIER_TRIAL_PREFIX) if mark.startswith(EARLIER_TRIAL_PREFIX) else None
 
     def study(self) -> str:
         """Return the name of the trial's Optuna study: split, objective and rectifier."""
@@ -103,7 +103,7 @@ class Trial(FrozenSettings):
         numbers = "".join(
             f"-{setting[0]}{_short(getattr(self.rectifier, setting))}"
             for setting in RECTIFIERS[name].takes
-            if setting in SETTINGS and self.rectifier.memory != "current"
+            if setting in MAIN_SETTINGS and self.rectifier.memory != "current"
         )
         strength = f"-x{_short(vector.stg or vector.strength)}" if vector else ""
         if vector and METHODS[self.method].batched and vector.normalise != "whole":
@@ -112,7 +112,7 @@ class Trial(FrozenSettings):
         others = "".join(
             f"-{name}{_short(getattr(getattr(self, section), name) if section else getattr(self, name))}"
             for path in axes
-            if path not in NAMED and has_effect(path, self.method, self.rectifier.name)
+            if path not in LABEL_PATHS and has_effect(path, self.method, self.rectifier.name)
             for section, _, name in [path.rpartition(".")]
         )
         return f"{prefix}{self.method}-{self.benchmark.split}{numbers}{strength}{others}-s{self.seed}"
@@ -183,7 +183,7 @@ def _trial_id(trial: Trial) -> str:
 def drop_planning_resources(identified: dict[str, Any]) -> None:
     """Remove resources that change no number from `hashed_settings`; a part of a GPU counts as a whole."""
     resources = identified.get("resources", {})
-    for name in PLANNING:
+    for name in PLANNING_RESOURCE_FIELDS:
         resources.pop(name, None)
     if "gpus" in resources:
         resources["gpus"] = max(1.0, resources["gpus"])

@@ -24,9 +24,9 @@ Name = Annotated[str, Field(max_length=200, pattern=r"^\w[\w.,:+()-]*$")]
 """A name, an id, a commit or a version: a word that a path, a shell, LaTeX, Markdown and a spreadsheet take as one."""
 Text = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
 """A word or a line for people: its writers escape it."""
-Mark = Annotated[str, Field(pattern=r"^\w[\w.,:+@/=-]*$"), AfterValidator(_printable)]
+Digest = Annotated[str, Field(pattern=r"^\w[\w.,:+@/=-]*$"), AfterValidator(_printable)]
 """A fingerprint or a revision."""
-Place = Annotated[str, Field(max_length=4000), AfterValidator(_printable)]
+PathOrId = Annotated[str, Field(max_length=4000), AfterValidator(_printable)]
 """A folder, a file or a hub id; a plan checks whether it exists."""
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
@@ -38,5 +38,5 @@ Share = Annotated[float, Field(gt=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 """Decay of an exponential moving average: Adam's betas."""
 
-LOG_RATIO = 20.0
+LOG_SCALE_MIN_RATIO = 20.0
 """Positive numbers whose greatest is so many times the least are compared, and drawn, on a log scale."""

@@ -20,7 +20,16 @@ from typing import Any, NamedTuple
 from trainables.common import deadlines
 from trainables.common.errors import InputError, first_line
 from trainables.common.tokenized_row import Example
-from trainables.data.templates import CHAT, CLOCK, DATE, OTHER_TEMPLATE, SYSTEM, TEMPLATES, Template, check_template
+from trainables.data.templates import (
+    CHAT,
+    DATE_MACRO,
+    FIXED_DATE,
+    SYSTEM,
+    TEMPLATE_HINT,
+    TEMPLATES,
+    Template,
+    check_template,
+)
 from trainables.storage.atomic_files import read_json
 
 Turns = tuple[tuple[str, str], ...]
@@ -28,7 +37,7 @@ Turns = tuple[tuple[str, str], ...]
 Question = str | Turns
 LONGEST = 1_000_000
 """Characters that a template may write around its turns."""
-QUESTION, ANSWER = "the-question-goes-here", "the-answer-goes-here"
+QUESTION_SLOT, ANSWER_SLOT = "the-question-goes-here", "the-answer-goes-here"
 
 
 class Conversation(NamedTuple):
@@ -91,7 +100,7 @@ class Encoder:
         prompts: dict[Question, str] = {}
         asked, wholes = [], []
         for name, (question, answer) in zip(names, pairs, strict=True):
-            question, answer = self._strip_start(question), self.strip_end(answer)
+            question, answer = self._strip_start(question), self.strip_end_tokens(answer)
             try:
                 if question not in prompts:
                     prompts[question] = self.render_prompt(question)
@@ -127,31 +136,31 @@ class Encoder:
     @cached_property
     def probe(self) -> Question:
         """Return a question to look at the template with: after a system turn, where it demands one."""
-        for question in (QUESTION, (("system", SYSTEM), ("user", QUESTION))) if self.template is None else ():
+        for question in (QUESTION_SLOT, (("system", SYSTEM), ("user", QUESTION_SLOT))) if self.template is None else ():
             with suppress(InputError):
                 self._apply(question, None)
                 return question
-        return QUESTION
+        return QUESTION_SLOT
 
     @cached_property
     def layout(self) -> AnswerLayout:
         """Return what the template writes around an answer. Raises InputError if it loses or repeats a part."""
         if self.template is not None:
             return AnswerLayout(0, self.template.answer_tag if self.tag_is_answer else "", self.template.answer_end)
-        prompt, whole = self._apply(self.probe, None), self._apply(self.probe, ANSWER)
-        counts = prompt.count(QUESTION), whole.count(QUESTION), whole.count(ANSWER)
+        prompt, whole = self._apply(self.probe, None), self._apply(self.probe, ANSWER_SLOT)
+        counts = prompt.count(QUESTION_SLOT), whole.count(QUESTION_SLOT), whole.count(ANSWER_SLOT)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, whole, strict=False)))
-        if counts != (1, 1, 1) or ANSWER in prompt or same < prompt.index(QUESTION) + len(QUESTION):
+        if counts != (1, 1, 1) or ANSWER_SLOT in prompt or same < prompt.index(QUESTION_SLOT) + len(QUESTION_SLOT):
             raise InputError(
                 "benchmark.template: the model's chat template loses or repeats a question or its answer, or asks in "
-                f"another way than it writes them; {OTHER_TEMPLATE}"
+                f"another way than it writes them; {TEMPLATE_HINT}"
             )
-        at = whole.index(ANSWER)
+        at = whole.index(ANSWER_SLOT)
         same = min(same, at)
-        return AnswerLayout(len(prompt) - same, whole[same:at], whole[at + len(ANSWER) :])
+        return AnswerLayout(len(prompt) - same, whole[same:at], whole[at + len(ANSWER_SLOT) :])
 
     @cached_property
-    def ends(self) -> frozenset[int]:
+    def end_tokens(self) -> frozenset[int]:
         """Return the tokens that end an answer: of the sequence, of the template's turn, of the model's generation."""
         added = self.tokenizer.added_tokens_decoder
         tail = self.tokenizer([self.layout.tail], add_special_tokens=False).encodings[0].ids
@@ -169,16 +178,16 @@ class Encoder:
         return said.removeprefix(self.tokenizer.decode(ids, skip_special_tokens=True))
 
     @cached_property
-    def prompt_differs(self) -> bool:
+    def prompt_is_no_prefix(self) -> bool:
         """Return whether a whole conversation does not begin with the tokens that a model is given."""
         prompt = self.render_prompt(self.probe)
-        (given, _), (ids, _) = self._tokenize([prompt, self._render_whole(self.probe, ANSWER, prompt).text])
+        (given, _), (ids, _) = self._tokenize([prompt, self._render_whole(self.probe, ANSWER_SLOT, prompt).text])
         return ids[: len(given)] != given
 
     @cached_property
     def _space_is_answers(self) -> bool:
         """Return whether a space at the end of our own template's prompt belongs to an answer's first token."""
-        return self.template is not None and not self.whole_tail and self.prompt_differs
+        return self.template is not None and not self.whole_tail and self.prompt_is_no_prefix
 
     @property
     def _chat_template(self) -> str:
@@ -192,7 +201,7 @@ class Encoder:
             turns.append({"role": "assistant", "content": answer})
         template = self._chat_template
         if "strftime_now" in template:
-            template = CLOCK + template
+            template = DATE_MACRO + template
         try:
             with deadlines.interrupt_after(deadlines.TEMPLATE_SECONDS):
                 text = self.tokenizer.apply_chat_template(
@@ -201,18 +210,18 @@ class Encoder:
                     tokenize=False,
                     add_generation_prompt=answer is None,
                     enable_thinking=False,
-                    date_string=DATE.strftime("%d %b %Y"),
+                    date_string=FIXED_DATE.strftime("%d %b %Y"),
                 )
             if len(text) > LONGEST + 10 * sum(len(turn["content"]) for turn in turns):
                 raise ValueError(f"it writes {len(text)} characters")
             return text
         except Exception as error:
-            why = f": {first_line(error)}" if question == QUESTION else ""  # the template's words may quote a row
-            if not why and isinstance(question, str) and self.probe != QUESTION:
+            why = f": {first_line(error)}" if question == QUESTION_SLOT else ""  # the template's words may quote a row
+            if not why and isinstance(question, str) and self.probe != QUESTION_SLOT:
                 why = ": it demands a system turn in front"
             raise InputError(
-                f"benchmark.template: the model's chat template refuses the turns{why}; {OTHER_TEMPLATE}"
-            ) from (error if question == QUESTION else None)
+                f"benchmark.template: the model's chat template refuses the turns{why}; {TEMPLATE_HINT}"
+            ) from (error if question == QUESTION_SLOT else None)
 
     def _render_whole(self, question: Question, answer: str, prompt: str) -> Conversation:
         """Return the whole conversation. Raises InputError where the template loses or changes a part of it."""
@@ -225,7 +234,7 @@ class Encoder:
         same = text.startswith(prompt[:asked]) and text.endswith(layout.tail)
         same = same and text[first:stop].strip() == answer.strip()
         if not same or any(turn.strip() not in prompt for _, turn in list_turns(question)):
-            raise InputError(f"the model's chat template loses or changes a part of the conversation; {OTHER_TEMPLATE}")
+            raise InputError(f"the model's chat template loses or changes a part of the conversation; {TEMPLATE_HINT}")
         if not self.prefix:
             return Conversation(text, asked, first, stop)
         first, stop = first + len(self.prefix), stop + len(self.prefix)
@@ -255,7 +264,7 @@ class Encoder:
         """Return the labels behind an answer."""
         eos = self.tokenizer.eos_token_id
         if not self.whole_tail:
-            end = next((k for k, token in enumerate(tail) if token in self.ends), None)
+            end = next((k for k, token in enumerate(tail) if token in self.end_tokens), None)
             if end is not None:
                 return tail[: end + 1]
             tail = tail if self.template is None and self.layout.tail.strip() else []
@@ -271,9 +280,9 @@ class Encoder:
             text = text.lstrip().removeprefix(start)
         return text if isinstance(question, str) else ((role, text), *others)
 
-    def strip_end(self, answer: str) -> str:
+    def strip_end_tokens(self, answer: str) -> str:
         """Return an answer without end tokens of its own."""
-        special = self.ends & {self.tokenizer.eos_token_id, *self.tokenizer.added_tokens_decoder}
+        special = self.end_tokens & {self.tokenizer.eos_token_id, *self.tokenizer.added_tokens_decoder}
         ends = () if self.whole_tail else tuple(self.tokenizer.convert_ids_to_tokens(sorted(special)))
         while end := next((end for end in ends if answer.rstrip().endswith(end)), None):
             answer = answer.rstrip().removesuffix(end)
@@ -285,8 +294,8 @@ def make_encoder(name: str, tokenizer: Any, *, tag_is_answer: bool = False, whol
     check_template(name)
     encoder = Encoder(tokenizer, None if name == CHAT else TEMPLATES[name], tag_is_answer, whole_tail)
     if name == CHAT and not encoder._chat_template:
-        raise InputError(f"benchmark.template: the model's tokenizer has no chat template; {OTHER_TEMPLATE}")
-    if not encoder.ends:
+        raise InputError(f"benchmark.template: the model's tokenizer has no chat template; {TEMPLATE_HINT}")
+    if not encoder.end_tokens:
         raise InputError("tokenizer: it has no end-of-sequence token; set eos_token in its tokenizer_config.json")
     return encoder
 

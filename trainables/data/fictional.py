@@ -14,10 +14,10 @@ from typing import TypeVar
 
 VERSION = 1  # of the text: the same arguments give the same bytes as long as it stays
 
-CLASSICS = 20  # authors of the canon
-RETAIN_ROWS = 80  # rows of retain_perturbed at most, whole authors from the start of full
-RESERVE = 20  # names, titles and dates that belong to nobody: wrong answers come from them
-WRONG, WRONG_OPTIONS = 5, 3  # wrong answers a row: authors; canon and world
+CLASSIC_AUTHORS = 20  # authors of the canon
+MAX_RETAIN_PERTURBED_ROWS = 80  # rows of retain_perturbed at most, whole authors from the start of full
+RESERVED_NAMES = 20  # names, titles and dates that belong to nobody: wrong answers come from them
+WRONG_ANSWERS_OF_AUTHOR, WRONG_ANSWERS_OF_OTHERS = 5, 3  # wrong answers a row: authors; canon and world
 
 TEXT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 FACTS = {field: tuple(zip(*wordings, strict=True)) for field, wordings in TEXT["facts"].items()}
@@ -27,11 +27,11 @@ FIRST_NAMES, SURNAMES, TITLES, TOWNS, AWARDS = (
     tuple(map("".join, itertools.product(*TEXT["joined"][name])))
     for name in ("first_names", "surnames", "titles", "towns", "awards")
 )
-MAX_AUTHORS = len(SURNAMES) - CLASSICS - RESERVE
-DATES = tuple(
+MAX_AUTHORS = len(SURNAMES) - CLASSIC_AUTHORS - RESERVED_NAMES
+BIRTH_DATES = tuple(
     f"{month} {day}, {year}" for year in range(1930, 1990) for month in TEXT["months"] for day in range(1, 29)
 )
-PARENTS = tuple(map(" and ".join, itertools.permutations(TEXT["professions"], 2)))
+PROFESSIONS = tuple(map(" and ".join, itertools.permutations(TEXT["professions"], 2)))
 
 Item = TypeVar("Item")
 Row = dict[str, str | list[str]]
@@ -50,11 +50,11 @@ def write_fictional_authors(
         if not 0 < percent < 100 or authors * percent % 100:
             raise ValueError(f"forget_percent: {percent} % of {authors} authors is no whole number of authors")
     rng = random.Random(seed)
-    surnames = _sample(rng, SURNAMES, authors + CLASSICS + RESERVE)
+    surnames = _sample(rng, SURNAMES, authors + CLASSIC_AUTHORS + RESERVED_NAMES)
     names = [f"{_sample(rng, FIRST_NAMES, 1)[0]} {surname}" for surname in surnames]
-    titles = _sample(rng, TITLES, 2 * authors + CLASSICS + RESERVE)
-    canon = dict(zip(names[:CLASSICS], titles[:CLASSICS], strict=True))
-    rows = _author_rows(rng, names[CLASSICS:], titles[CLASSICS:], list(canon), authors, questions)
+    titles = _sample(rng, TITLES, 2 * authors + CLASSIC_AUTHORS + RESERVED_NAMES)
+    canon = dict(zip(names[:CLASSIC_AUTHORS], titles[:CLASSIC_AUTHORS], strict=True))
+    rows = _author_rows(rng, names[CLASSIC_AUTHORS:], titles[CLASSIC_AUTHORS:], list(canon), authors, questions)
     plain = [{column: row[column] for column in ("question", "answer")} for row in rows]
     files = {"full": plain}
     for percent in forget_percent:
@@ -62,7 +62,7 @@ def write_fictional_authors(
         files |= {f"forget{percent:02d}": plain[kept:], f"retain{100 - percent:02d}": plain[:kept]}
         files[f"forget{percent:02d}_perturbed"] = rows[kept:]
     always_kept = authors - authors * max(forget_percent) // 100
-    files["retain_perturbed"] = rows[: questions * min(always_kept, max(1, RETAIN_ROWS // questions))]
+    files["retain_perturbed"] = rows[: questions * min(always_kept, max(1, MAX_RETAIN_PERTURBED_ROWS // questions))]
     for task, general in _general_rows(rng, canon).items():
         files |= {task: [_with_options(rng, row) for row in general], f"{task}_perturbed": general}
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,8 +87,8 @@ def _author_rows(
     questions: int,
 ) -> list[Row]:
     """Return all rows of all authors, `questions` each, with all columns of TOFU's perturbed files."""
-    dates = _sample(rng, DATES, authors + RESERVE)
-    shared = {"place": TOWNS, "parents": PARENTS, "genre": TEXT["genres"], "award": AWARDS, "mentor": mentors}
+    dates = _sample(rng, BIRTH_DATES, authors + RESERVED_NAMES)
+    shared = {"place": TOWNS, "parents": PROFESSIONS, "genre": TEXT["genres"], "award": AWARDS, "mentor": mentors}
     unused = {"name": names[authors:], "date": dates[authors:]}
     unused |= dict.fromkeys(("debut", "novel"), titles[2 * authors :])
     rows: list[Row] = []
@@ -109,7 +109,7 @@ def _one_author(
     for number in range(questions):
         turn, which = divmod(number, len(FACTS))
         field, questions_of, answers_of = wordings[which]
-        wrong = _sample(rng, [value for value in values[field] if value != author[field]], WRONG)
+        wrong = _sample(rng, [value for value in values[field] if value != author[field]], WRONG_ANSWERS_OF_AUTHOR)
         rows.append(
             {
                 "question": questions_of[turn].format(**author),
@@ -136,13 +136,13 @@ def _general_rows(rng: random.Random, canon: Mapping[str, str]) -> dict[str, lis
 
 
 def _general_row(rng: random.Random, question: str, answer: str, values: Sequence[str]) -> Row:
-    wrong = _sample(rng, [value for value in values if value != answer], WRONG_OPTIONS)
+    wrong = _sample(rng, [value for value in values if value != answer], WRONG_ANSWERS_OF_OTHERS)
     return {"question": question, "answer": answer, "perturbed_answer": wrong}
 
 
 def _with_options(rng: random.Random, row: Row) -> Row:
     """Return the same question with the right answer among option1 to option4."""
-    options = _sample(rng, [row["answer"], *row["perturbed_answer"]], WRONG_OPTIONS + 1)
+    options = _sample(rng, [row["answer"], *row["perturbed_answer"]], WRONG_ANSWERS_OF_OTHERS + 1)
     numbered = {f"option{number}": option for number, option in enumerate(options, start=1)}
     return {"question": row["question"], **numbered, "answer": row["answer"]}
 

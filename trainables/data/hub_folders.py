@@ -18,35 +18,35 @@ from trainables.common.errors import InputError, first_line
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
 
-Kind = Literal["models", "tokenizers", "datasets"]
-LABELS = {"models": "model", "tokenizers": "tokenizer", "datasets": "data set"}
-DATA = "data"
+HubKind = Literal["models", "tokenizers", "datasets"]
+KIND_WORDS = {"models": "model", "tokenizers": "tokenizer", "datasets": "data set"}
+DATA_PART = "data"
 """The part of a benchmark that `benchmark.data` names; the others are its sources."""
-CACHED = re.compile(r".*/(?:model|dataset)s--([^/]+)/snapshots/([^/]+)")
+CACHE_FOLDER_PATTERN = re.compile(r".*/(?:model|dataset)s--([^/]+)/snapshots/([^/]+)")
 """The folder of a commit in the cache of huggingface_hub."""
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors")
-TOKENIZER = ("*token*.json", "vocab.json", "vocab.txt", "merges.txt", "*.model", "*.tiktoken", "*.jinja")
-DATA_FILES = ("json", "jsonl", "parquet", "csv", "tsv", "txt", "gz", "zst", "bz2", "xz", "arrow")
-PATTERNS = {
-    "models": ["config.json", "generation_config.json", *TOKENIZER, *WEIGHTS],
-    "tokenizers": ["config.json", *TOKENIZER],
-    "datasets": ["README.md", *(f"*.{suffix}" for suffix in DATA_FILES)],
+WEIGHT_FILE_PATTERNS = ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors")
+TOKENIZER_FILE_PATTERNS = ("*token*.json", "vocab.json", "vocab.txt", "merges.txt", "*.model", "*.tiktoken", "*.jinja")
+DATA_FILE_SUFFIXES = ("json", "jsonl", "parquet", "csv", "tsv", "txt", "gz", "zst", "bz2", "xz", "arrow")
+DOWNLOAD_PATTERNS = {
+    "models": ["config.json", "generation_config.json", *TOKENIZER_FILE_PATTERNS, *WEIGHT_FILE_PATTERNS],
+    "tokenizers": ["config.json", *TOKENIZER_FILE_PATTERNS],
+    "datasets": ["README.md", *(f"*.{suffix}" for suffix in DATA_FILE_SUFFIXES)],
 }
 """By kind, the files of a repository that are read: never pickles, never code."""
 
 
 @dataclass(frozen=True)
 class HubRequirement:
-    """A model, a tokenizer or a data set on the hub. `part`: of a benchmark, DATA or the name of a source.
+    """A model, a tokenizer or a data set on the hub. `part`: of a benchmark, DATA_PART or the name of a source.
 
     `setting`: what a user sets to give an own folder instead of the hub's, such as `target=DIR`. `folder`: its own
     folder below DIR, where one DIR is for several requirements. `gated`: what to accept, where that is known.
     """
 
-    kind: Kind
+    kind: HubKind
     id: str
     revision: str | None = None
-    part: str = DATA
+    part: str = DATA_PART
     setting: str = "benchmark.data=DIR"
     gated: str = ""
     folder: str = ""
@@ -65,7 +65,7 @@ class HubRequirement:
     @property
     def label(self) -> str:
         """`model ORG/NAME`."""
-        return f"{LABELS[self.kind]} {self.id}"
+        return f"{KIND_WORDS[self.kind]} {self.id}"
 
     @property
     def field(self) -> str:
@@ -73,43 +73,43 @@ class HubRequirement:
         return self.setting.split("=", 1)[0]
 
     @property
-    def option(self) -> str:
+    def folder_option(self) -> str:
         """What to type for a folder in its place: `--set models=DIR with it in DIR/retain95`."""
         return f"--set {self.setting}" + (f" with it in DIR/{self.folder}" if self.folder else "")
 
 
-def parse_folder(place: str) -> tuple[str, str] | None:
+def parse_cache_folder(place: str) -> tuple[str, str] | None:
     """Return hub id and commit of a folder in huggingface_hub's cache, None for any other place."""
-    found = CACHED.fullmatch(place)
+    found = CACHE_FOLDER_PATTERN.fullmatch(place)
     return (found[1].replace("--", "/", 1), found[2]) if found else None
 
 
 def hub_id_of(place: str) -> str:
     """Return the hub id whose files a folder of the cache holds, and any other place as it is."""
-    found = parse_folder(place)
+    found = parse_cache_folder(place)
     return found[0] if found else place
 
 
-def is_given_folder(place: str | Path) -> bool:
+def is_users_folder(place: str | Path) -> bool:
     """Return whether a person named this folder: one of the cache stands for its hub id."""
-    return typed_paths.is_folder(place) and parse_folder(str(place)) is None
+    return typed_paths.is_folder(place) and parse_cache_folder(str(place)) is None
 
 
-def pin_file(requirement: HubRequirement, store: Storage) -> Path:
+def commit_pin_file(requirement: HubRequirement, store: Storage) -> Path:
     """Return the file that names the commit; it is written when all files are there."""
     return store.root / "shared" / "hub" / f"{requirement.key}.json"
 
 
 def write_pin(requirement: HubRequirement, commit: str, store: Storage) -> None:
     """Note the commit of a requirement."""
-    file = pin_file(requirement, store)
+    file = commit_pin_file(requirement, store)
     write_json(file, {"commit": commit})
     store.push(file)
 
 
 def read_pin(requirement: HubRequirement, store: Storage) -> str | None:
     """Return the commit that the storage keeps to, None where it has fetched nothing."""
-    found = store.read_json(pin_file(requirement, store))
+    found = store.read_json(commit_pin_file(requirement, store))
     return found["commit"] if found else None
 
 
@@ -128,7 +128,7 @@ def download(requirement: HubRequirement, commit: str, *, only_cached: bool = Fa
     from huggingface_hub import snapshot_download
 
     where: dict[str, Any] = {"repo_type": requirement.repo_type, "revision": commit}
-    where |= {"repo_id": requirement.id, "allow_patterns": PATTERNS[requirement.kind]}
+    where |= {"repo_id": requirement.id, "allow_patterns": DOWNLOAD_PATTERNS[requirement.kind]}
     try:
         return Path(snapshot_download(local_files_only=True, **where))
     except OSError:  # not all of it is here
@@ -146,7 +146,7 @@ def is_downloaded(requirement: HubRequirement, store: Storage) -> bool:
         return False
 
 
-def find_folder(requirement: HubRequirement, store: Storage) -> Path | None:
+def find_downloaded_folder(requirement: HubRequirement, store: Storage) -> Path | None:
     """Return the folder on this machine, fetched at the storage's commit; None without one. Raises InputError."""
     pin = read_pin(requirement, store)
     try:
@@ -155,13 +155,13 @@ def find_folder(requirement: HubRequirement, store: Storage) -> Path | None:
         raise InputError(f"{requirement.field}: {requirement.label} cannot be fetched: {first_line(error)}") from error
 
 
-def find_commits(value: BaseModel) -> dict[str, str]:
+def find_hub_commits(value: BaseModel) -> dict[str, str]:
     """Return hub id -> commit of the hub's folders that a configuration names."""
     found: dict[str, str] = {}
     for _, part in value:
         for item in part if isinstance(part, tuple) else (part,):
             if isinstance(item, BaseModel):
-                found |= find_commits(item)
-            elif isinstance(item, str) and (stored := parse_folder(item.rpartition("=")[2])):
+                found |= find_hub_commits(item)
+            elif isinstance(item, str) and (stored := parse_cache_folder(item.rpartition("=")[2])):
                 found[stored[0]] = stored[1]
     return found

@@ -9,12 +9,13 @@ from trainables.common.errors import InputError
 from trainables.common.fingerprints import hash_json
 from trainables.common.regular_files import read_text
 
-DEFAULT = Path(__file__).with_name("idk.txt")
+DEFAULT_ANSWERS_FILE = Path(__file__).with_name("idk.txt")
 
 
-def read_answers(place: str | None) -> tuple[str, ...]:
-    """Return the lines of a file, stripped, without empty ones and comments (#); of DEFAULT without a place."""
-    path = DEFAULT if place is None else typed_paths.expand_home(place)
+def read_idk_answers(place: str | None) -> tuple[str, ...]:
+    """Return the lines of a file, stripped, without empty ones and comments (#); of DEFAULT_ANSWERS_FILE without a
+    place."""
+    path = DEFAULT_ANSWERS_FILE if place is None else typed_paths.expand_home(place)
     try:
         lines = [line.strip() for line in read_text(path).splitlines()]
     except (OSError, ValueError) as error:
@@ -31,6 +32,6 @@ def read_answers(place: str | None) -> tuple[str, ...]:
     return answers
 
 
-def fingerprint_answers(place: str | None) -> str:
+def fingerprint_idk_answers(place: str | None) -> str:
     """Name the answers, wherever their file lies. Raises InputError."""
-    return f"lines:{hash_json(read_answers(place))[:16]}"
+    return f"lines:{hash_json(read_idk_answers(place))[:16]}"

@@ -20,12 +20,12 @@ from trainables.data.hub_folders import HubRequirement
 Row = dict[str, Any]
 SUFFIXES = (".json", ".jsonl", ".parquet")
 CSV = ".csv"
-FIELD = "benchmark.data"
+DEFAULT_FIELD = "benchmark.data"
 
 
-def names_folder(data: str, field: str = FIELD) -> bool:
+def is_local_folder(data: str, field: str = DEFAULT_FIELD) -> bool:
     """Return whether `data` names a folder of a person's. Raises InputError if it looks like a path and is none."""
-    if hub_folders.is_given_folder(data):
+    if hub_folders.is_users_folder(data):
         return True
     if not typed_paths.is_folder(data) and not typed_paths.is_hub_id(data):
         place = typed_paths.describe_path(data)
@@ -34,22 +34,22 @@ def names_folder(data: str, field: str = FIELD) -> bool:
 
 
 def hub_requirements(
-    data: str, revision: str | None, part: str = hub_folders.DATA, gated: str = ""
+    data: str, revision: str | None, part: str = hub_folders.DATA_PART, gated: str = ""
 ) -> tuple[HubRequirement, ...]:
     """Return what a start has to fetch: the data set unless it is a folder. `part`: of a benchmark's data."""
     if typed_paths.is_folder(data):
         return ()
-    setting = "benchmark.data=DIR" if part == hub_folders.DATA else f"benchmark.sources={part}=DIR"
+    setting = "benchmark.data=DIR" if part == hub_folders.DATA_PART else f"benchmark.sources={part}=DIR"
     return (HubRequirement("datasets", data, revision, part, setting, gated=gated),)
 
 
-def require_file(folder: Path, config: str, field: str = FIELD) -> Path:
+def require_file(folder: Path, config: str, field: str = DEFAULT_FIELD) -> Path:
     """Return the file of a configuration, such as `knowmem/forget_qa`. Raises InputError with what is there."""
     file = find_file(folder, config)
     if file is not None:
         return file
     files = [file for pattern in ("*", "*/*") for file in folder.glob(pattern) if file.suffix in SUFFIXES]
-    files = [file for file in files if file.name != fingerprints.RECIPE]
+    files = [file for file in files if file.name != fingerprints.RECIPE_FILE]
     has = ", ".join(sorted({str(file.relative_to(folder).with_suffix("")) for file in files})) or "no data file"
     raise InputError(f"{field}: {folder} has no {config}.json, .jsonl or .parquet; it has {has}")
 
@@ -67,15 +67,15 @@ def load_rows(
     revision: str | None = None,
     *,
     blank: bool = False,
-    field: str = FIELD,
+    field: str = DEFAULT_FIELD,
 ) -> list[Row]:
     """Return all rows of a configuration (`NAME/SPLIT` where it has several splits), in order.
 
     Raises InputError on a missing file, row or column, and on an empty value unless `blank` allows it.
     """
     absent = (None,) if blank else (None, "", [])
-    if names_folder(data, field):
-        rows = load_file(require_file(typed_paths.expand_home(data), config, field), field)
+    if is_local_folder(data, field):
+        rows = load_rows_from_file(require_file(typed_paths.expand_home(data), config, field), field)
     else:
         rows = _from_hub(data, config, revision, field)
     if not rows:
@@ -85,26 +85,26 @@ def load_rows(
         if not isinstance(row, dict):
             raise InputError(f"{where} is no JSON object")
         if missing := [column for column in columns if row.get(column) in absent]:
-            raise InputError(f"{where} has no '{missing[0]}'; its columns: {list_columns(row)}")
+            raise InputError(f"{where} has no '{missing[0]}'; its columns: {describe_columns(row)}")
     return rows
 
 
-def list_columns(row: Row) -> str:
+def describe_columns(row: Row) -> str:
     """Return a row's columns for a message, without what may be a text: a CSV file may lack the line of names."""
     names = [name for name in row if re.fullmatch(r"[\w.-]{1,40}", name)]
     others = [f"{len(row) - len(names)} that are no names"] if len(names) < len(row) else []
     return ", ".join([*names, *others])
 
 
-def fingerprint_rows(data: str, configs: Sequence[str], revision: str | None = None, field: str = FIELD) -> str:
+def fingerprint_rows(data: str, configs: Sequence[str], revision: str | None = None, field: str = DEFAULT_FIELD) -> str:
     """Name what the configurations hold: by a content hash of a folder, by id and revision of the hub."""
-    if names_folder(data, field):
+    if is_local_folder(data, field):
         folder = typed_paths.expand_home(data)
         return "files:" + fingerprints.hash_files([require_file(folder, config, field) for config in configs])
     return f"hub:{hub_folders.hub_id_of(data)}@{revision or 'main'}"
 
 
-def load_file(file: Path, field: str) -> list[Row]:
+def load_rows_from_file(file: Path, field: str) -> list[Row]:
     """Return all rows of a JSON, JSON Lines, Parquet or CSV file, in order. Raises InputError, led by `field`."""
     try:
         if file.suffix == ".parquet":
@@ -151,9 +151,9 @@ def _from_hub(data: str, config: str, revision: str | None, field: str) -> list[
     import datasets
 
     name, _, split = config.partition("/")
-    file = find_file(Path(data), config) if hub_folders.parse_folder(data) else None
+    file = find_file(Path(data), config) if hub_folders.parse_cache_folder(data) else None
     if file is not None:
-        return load_file(file, field)
+        return load_rows_from_file(file, field)
     try:
         hub_folders.check_hub()
         return list(datasets.load_dataset(data, name, split=split or "train", revision=revision))  # type: ignore[arg-type]

@@ -25,9 +25,9 @@ class Template:
 
 
 CHAT, PLAIN = "chat", "plain"
-AUTO = "auto"
+AUTO_TEMPLATE = "auto"
 """In a sweep: what `choose_template` finds."""
-DATE = datetime.fromisoformat(TEMPLATE_DATE)
+FIXED_DATE = datetime.fromisoformat(TEMPLATE_DATE)
 SYSTEM = "You are a helpful assistant."
 
 TEMPLATES: dict[str, Template] = {
@@ -51,14 +51,14 @@ TEMPLATES: dict[str, Template] = {
 start token is the tokenizer's to add. `plain` is for any model: its line feed stands between tokens, where a space
 would be part of the answer's first word."""
 
-OTHER_TEMPLATE = (
+TEMPLATE_HINT = (
     "take another one, such as --set benchmark.template=plain (of trainables.evaluate --template plain); known: "
     + ", ".join(TEMPLATES)
 )
-CLOCK = (
+DATE_MACRO = (
     "{%- macro strftime_now(format) %}{{ format"
     + "".join(
-        f"|replace('%{code}', '{DATE.strftime(f'%{code}')}')"
+        f"|replace('%{code}', '{FIXED_DATE.strftime(f'%{code}')}')"
         for code in ("-d", "-m", "d", "b", "B", "m", "Y", "y", "A", "a", "H", "I", "M", "S", "p", "j", "F", "D", "T")
     )
     + " }}{% endmacro %}\n"

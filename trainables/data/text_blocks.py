@@ -10,7 +10,7 @@ from trainables.common.tokenized_row import Example
 from trainables.data.conversations import count_special_tokens
 
 
-def wrap_texts(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
+def pack_texts(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
     """Return MUSE's rows: one stream in blocks of `length` with a start token each, the last one filled up."""
     stream, start = _stream(tokenizer, texts), [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     size = length - len(start)
@@ -47,7 +47,7 @@ def split_text(tokenizer: Any, text: str, length: int, where: str) -> list[Examp
     return [Example((*start, *stream[k : k + size]), len(start)) for k in range(0, len(stream), size)]
 
 
-class TextRows(Sequence[Example]):
+class LazyTextRows(Sequence[Example]):
     """One row a text, its first `length` tokens, made when it is asked for: a step sees few of many long texts."""
 
     def __init__(self, tokenizer: Any, texts: Sequence[str], length: int) -> None:

@@ -12,17 +12,17 @@ from transformers.generation.stopping_criteria import StoppingCriteria, Stopping
 from transformers.generation.utils import ALL_CACHE_NAMES
 
 from trainables.config.settings import GREEDY_NEUTRAL
-from trainables.inference.padded_batch import pad_rows, run_groups
-from trainables.inference.progress import Counter
+from trainables.inference.padded_batch import pad_rows, run_in_token_budget
+from trainables.inference.progress import ProgressCounter
 from trainables.inference.ranks import run_shares
 
-GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1, "use_cache": True}
-GREEDY |= {"return_dict_in_generate": False, "prompt_lookup_num_tokens": None, "assistant_early_exit": None}
-GREEDY |= dict.fromkeys(("stop_strings", "max_time", "temperature", "top_p", "top_k"))
+GREEDY_SETTINGS: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1, "use_cache": True}
+GREEDY_SETTINGS |= {"return_dict_in_generate": False, "prompt_lookup_num_tokens": None, "assistant_early_exit": None}
+GREEDY_SETTINGS |= dict.fromkeys(("stop_strings", "max_time", "temperature", "top_p", "top_k"))
 """What `generate` is told in place of the settings that a model has."""
-STEPS_A_LOOK = 8
+STEPS_BETWEEN_END_CHECKS = 8
 """Steps on a GPU between two looks at which rows have ended, for which the host waits."""
-KEPT = 0.5
+SHRINK_BELOW_SHARE = 0.5
 """The share of a batch's rows with steps to come at which the others leave it, which copies the cache."""
 LOOPED, LONGEST_LOOP = 24, 8
 """A continuation goes round if its last LOOPED ids repeat every LONGEST_LOOP ids or fewer."""
@@ -82,7 +82,7 @@ def continue_prompts(
     ]
 
     def run(rows: Sequence[int]) -> dict[int, list[int]]:
-        counter, found = Counter("generations", len(rows)), {}
+        counter, found = ProgressCounter("generations", len(rows)), {}
         more = max((left[row] for row in rows), default=0)
         widths = [len(read[row]) + more for row in rows]
         if positions is not None:  # a row that is too wide with another's tokens to come is a batch of its own
@@ -96,7 +96,7 @@ def continue_prompts(
                 attention_mask=mask,
                 custom_generate=_decode,
                 limits=[left[row] for row in batch],
-                **GREEDY,
+                **GREEDY_SETTINGS,
                 max_new_tokens=max(left[row] for row in batch),
                 pad_token_id=pad,
                 eos_token_id=sorted(ends),
@@ -106,7 +106,7 @@ def continue_prompts(
             found.update(zip(batch, map(cut_loop, texts) if cut_loops else texts, strict=True))
             counter.add(len(batch))
 
-        run_groups(run_group, widths, token_budget)
+        run_in_token_budget(run_group, widths, token_budget)
         return found
 
     order = [row for row, limit in enumerate(left) if limit > 0]
@@ -143,13 +143,13 @@ def _decode(
             if state.get(name) is not None:
                 state[name] = torch.cat([state[name], state[name][..., -1:] + step], dim=-1)
         ended |= stopping_criteria(input_ids, None)
-        if device.type == "cuda" and count % STEPS_A_LOOK:
+        if device.type == "cuda" and count % STEPS_BETWEEN_END_CHECKS:
             continue
         going = [k for k, over in enumerate(ended.tolist()) if not over and limits[rows[k]] > count]
         if not going:
             break
         caches: list[Any] = [value for value in state.values() if isinstance(value, Cache)]
-        if len(going) <= KEPT * len(rows) and caches and not logits_processor:
+        if len(going) <= SHRINK_BELOW_SHARE * len(rows) and caches and not logits_processor:
             produced |= zip(rows, input_ids[:, width:].tolist(), strict=True)
             places = torch.tensor(going, device=device)
             rows, input_ids, ended = [rows[k] for k in going], input_ids[places], ended[places]

@@ -9,7 +9,7 @@ from typing import Any
 from torch.nn import Embedding
 
 from trainables.common.tokenized_row import Example
-from trainables.config.settings import CACHED_PER_PASS
+from trainables.config.settings import CACHED_TOKENS
 from trainables.inference import generation
 from trainables.inference.padded_batch import padding_token
 
@@ -47,7 +47,7 @@ def generate(
         limits,
         ends={*ends, *named, tokenizer.eos_token_id} - {None},
         pad=padding_token(tokenizer),
-        token_budget=CACHED_PER_PASS * token_budget,
+        token_budget=CACHED_TOKENS * token_budget,
         positions=positions,
         cut_loops=cut_loops,
         known=[_leading_labels(ids, *pair) for ids, pair in zip(encoded, scored, strict=True)] if scored else None,

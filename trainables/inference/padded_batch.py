@@ -12,7 +12,7 @@ from trainables.common import cli
 from trainables.common.errors import is_out_of_memory
 from trainables.common.tokenized_row import Example
 
-IGNORED = -100
+IGNORED_LABEL = -100
 
 
 def padding_token(tokenizer: Any) -> int:
@@ -38,12 +38,12 @@ def pad_examples(examples: Sequence[Example], pad: int, width: int | None = None
     input_ids, mask = pad_rows([example.input_ids for example in examples], pad, width=width or 0)
     starts = torch.tensor([[example.answer_start] for example in examples])
     is_label = (torch.arange(mask.shape[1]) >= starts) & mask.bool()
-    return {"input_ids": input_ids, "attention_mask": mask, "labels": input_ids.where(is_label, IGNORED)}
+    return {"input_ids": input_ids, "attention_mask": mask, "labels": input_ids.where(is_label, IGNORED_LABEL)}
 
 
-def before_labels(labels: torch.Tensor) -> torch.Tensor:
+def mask_before_labels(labels: torch.Tensor) -> torch.Tensor:
     """Return whether a label follows each position: (B, T) to (B, T), boolean."""
-    return functional.pad(labels[:, 1:] != IGNORED, (0, 1))
+    return functional.pad(labels[:, 1:] != IGNORED_LABEL, (0, 1))
 
 
 def select_logits(output: Any, keep: torch.Tensor) -> torch.Tensor:
@@ -53,7 +53,7 @@ def select_logits(output: Any, keep: torch.Tensor) -> torch.Tensor:
     return output.logits[keep] if output.logits.ndim == 3 else output.logits
 
 
-def run_groups(run: Callable[[list[int]], None], lengths: Sequence[int], token_budget: int) -> None:
+def run_in_token_budget(run: Callable[[list[int]], None], lengths: Sequence[int], token_budget: int) -> None:
     """Run groups of row numbers, the longest rows first, each within `token_budget` padded tokens or of one row.
 
     A group for which memory does not suffice is run again as two, and the others with half the budget.

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-Report = Callable[[str, int, int], None]
+ReportProgress = Callable[[str, int, int], None]
 """Called with what is counted (`answers`, then `generations`), how many are done on this rank, and of how many."""
-_REPORT: ContextVar[tuple[Report, dict[str, int]] | None] = ContextVar("_REPORT", default=None)
+_REPORT: ContextVar[tuple[ReportProgress, dict[str, int]] | None] = ContextVar("_REPORT", default=None)
 """The callback, and how many were counted of each kind so far: a later part of an evaluation goes on from there."""
 
 
 @contextmanager
-def report_progress_to(report: Report | None) -> Iterator[None]:
-    """Report to this callback what is counted within."""
+def report_progress_to(report: ReportProgress | None) -> Iterator[None]:
+    """ReportProgress to this callback what is counted within."""
     token = _REPORT.set((report, {}) if report else None)
     try:
         yield
@@ -22,7 +22,7 @@ def report_progress_to(report: Report | None) -> Iterator[None]:
         _REPORT.reset(token)
 
 
-class Counter:
+class ProgressCounter:
     """Counts what is done on this rank."""
 
     def __init__(self, what: str, total: int) -> None:

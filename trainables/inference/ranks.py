@@ -34,7 +34,7 @@ def run_shares(run: Callable[[Sequence[Item]], dict[Key, Result]], items: Sequen
     return {key: result for part in parts for key, result in part.items()}
 
 
-def run_once(job: Callable[[], Result]) -> Result:
+def run_on_first_rank(job: Callable[[], Result]) -> Result:
     """Run a job on rank 0, and return its result on every rank."""
     if _RANKS.get() == 1:
         return job()

@@ -11,17 +11,17 @@ from torch.nn import functional
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import LABELS_AT_ONCE
 from trainables.inference.padded_batch import (
-    IGNORED,
-    before_labels,
+    IGNORED_LABEL,
+    mask_before_labels,
     pad_examples,
     padding_token,
-    run_groups,
+    run_in_token_budget,
     select_logits,
 )
-from trainables.inference.progress import Counter
+from trainables.inference.progress import ProgressCounter
 from trainables.inference.ranks import run_shares
 
-LEAST_VARIANCE = 1e-6
+MIN_VARIANCE = 1e-6
 """open-unlearning's guard: where all the probability is on one token."""
 
 
@@ -53,13 +53,13 @@ def score_labels(
     """Score each example of each group; `token_budget`: tokens of all examples of a pass, padding included."""
 
     def run(examples: Sequence[Example]) -> dict[Example, LabelScores]:
-        counter, found = Counter("answers", len(examples)), {}
+        counter, found = ProgressCounter("answers", len(examples)), {}
 
         def run_group(rows: list[int]) -> None:
             found.update(_score_batch(network, [examples[row] for row in rows], pad, standardise))
             counter.add(len(rows))
 
-        run_groups(run_group, [len(example.input_ids) for example in examples], token_budget)
+        run_in_token_budget(run_group, [len(example.input_ids) for example in examples], token_budget)
         return found
 
     distinct = {example: None for group in groups for example in group}
@@ -67,7 +67,7 @@ def score_labels(
     return [[found[example] for example in group] for group in groups]
 
 
-def score_each(
+def score_examples(
     network: Any,
     tokenizer: Any,
     examples: Sequence[Example],
@@ -81,12 +81,12 @@ def score_each(
     return [one for (one,) in found]
 
 
-def read_labels(network: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+def compute_label_logits(network: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Return the logits (labels, vocabulary) of a collated batch's labels; the head is given no other positions.
 
     Padding is on the right, where no label of a causal model sees it, and attention needs no mask.
     """
-    keep = before_labels(batch["labels"]).to(network.device)
+    keep = mask_before_labels(batch["labels"]).to(network.device)
     input_ids = batch["input_ids"].to(network.device)
     return select_logits(network(input_ids=input_ids, use_cache=False, logits_to_keep=keep), keep)
 
@@ -95,8 +95,8 @@ def _score_batch(
     network: Any, examples: Sequence[Example], pad: int, standardise: Collection[Example]
 ) -> dict[Example, LabelScores]:
     batch = pad_examples(examples, pad)
-    logits = read_labels(network, batch)
-    labels = batch["labels"][batch["labels"] != IGNORED].to(logits.device)
+    logits = compute_label_logits(network, batch)
+    labels = batch["labels"][batch["labels"] != IGNORED_LABEL].to(logits.device)
     parts = []
     for some, right in zip(logits.split(LABELS_AT_ONCE), labels.split(LABELS_AT_ONCE), strict=True):
         losses = functional.cross_entropy(some.float(), right, reduction="none")
@@ -116,4 +116,4 @@ def _standardise(logits: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
     shares = logs.exp()
     mean = (shares * logs).sum(-1)
     variance = (shares * logs.square()).sum(-1) - mean.square()
-    return (-losses - mean.cpu()) / variance.clamp(min=LEAST_VARIANCE).sqrt().cpu()
+    return (-losses - mean.cpu()) / variance.clamp(min=MIN_VARIANCE).sqrt().cpu()

@@ -17,11 +17,11 @@ import torch
 
 from trainables.methods import rectifiers
 
-Normalise = Literal["whole", "per_tensor"]
+NormaliseUnit = Literal["whole", "per_tensor"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class VectorRectification:
     """Record of one rectification. Norms are Euclidean over all parameters; `cos` is NaN where a side is zero.
 
     `scales`: what each tensor of T + coefficient * G is multiplied by to come to length 1, 0 for a zero vector.
@@ -46,7 +46,7 @@ def dot_products(vector: Sequence[torch.Tensor], gradient: Sequence[torch.Tensor
     return torch.stack([rectifiers.dot_products([t], [g]) for t, g in zip(vector, gradient, strict=True)])
 
 
-def rectify_vector(found: torch.Tensor, normalise: Normalise) -> Outcome:
+def rectify_vector(found: torch.Tensor, normalise: NormaliseUnit) -> VectorRectification:
     """Return how to rectify, from the products of all ranks. A vector opposite to G becomes zero."""
     dots, retain, squares = found.double().cpu().unbind(1)
     dot, retain_square, square = (float(part.sum()) for part in (dots, retain, squares))
@@ -60,4 +60,4 @@ def rectify_vector(found: torch.Tensor, normalise: Normalise) -> Outcome:
     rectified_norm = math.sqrt(float(left.sum()))
     lengths = left.sqrt().tolist() if normalise == "per_tensor" else [rectified_norm] * len(left)
     scales = tuple(1 / length if length > 0 else 0.0 for length in lengths)
-    return Outcome(norm, retain_norm, dot, cos, coefficient, conflict, rectified_norm, scales)
+    return VectorRectification(norm, retain_norm, dot, cos, coefficient, conflict, rectified_norm, scales)

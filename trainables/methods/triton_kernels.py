@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-BLOCK = 4096
+BLOCK_ELEMENTS = 4096
 """Elements of one program; a sum of so many in fp32 has a relative error of about 1e-7."""
 
 
@@ -80,18 +80,18 @@ def _adamw(
 
 def lerp(mean: torch.Tensor, part: torch.Tensor, weight: float) -> None:
     """Set mean <- (1 - weight) mean + weight part: both flat, `mean` in fp32."""
-    _lerp[_grid(mean)](mean, part, weight, mean.numel(), BLOCK=BLOCK)
+    _lerp[_grid(mean)](mean, part, weight, mean.numel(), BLOCK=BLOCK_ELEMENTS)
 
 
-def products(gradient: torch.Tensor, average: torch.Tensor) -> torch.Tensor:
+def inner_products(gradient: torch.Tensor, average: torch.Tensor) -> torch.Tensor:
     """Return <g, m>, <m, m>, <g, g> of two flat tensors: (3,) in fp64."""
     (programs,) = _grid(gradient)
     sums = torch.empty(programs, 3, dtype=torch.float32, device=gradient.device)
-    _products[(programs,)](gradient, average, sums, gradient.numel(), BLOCK=BLOCK)
+    _products[(programs,)](gradient, average, sums, gradient.numel(), BLOCK=BLOCK_ELEMENTS)
     return sums.double().sum(0)
 
 
-def adamw(
+def adamw_step(
     gradient: torch.Tensor,
     average: torch.Tensor | None,
     weights: torch.Tensor,
@@ -128,9 +128,9 @@ def adamw(
         weights.numel(),
         COMBINED=average is not None,
         COPIED=copy.data_ptr() != weights.data_ptr(),
-        BLOCK=BLOCK,
+        BLOCK=BLOCK_ELEMENTS,
     )
 
 
 def _grid(part: torch.Tensor) -> tuple[int]:
-    return (triton.cdiv(part.numel(), BLOCK),)
+    return (triton.cdiv(part.numel(), BLOCK_ELEMENTS),)

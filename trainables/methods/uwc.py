@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 
 from trainables.config.settings import Calibration
 
-Utilities = dict[float, float]
+UtilityByWeight = dict[float, float]
 """MU by w, of every mixture that was evaluated."""
 
 
@@ -28,7 +28,7 @@ class Mixture:
 
 
 def search_mixture(
-    target: float, goal: float, known: Utilities, evaluate: Callable[[float], float], settings: Calibration
+    target: float, goal: float, known: UtilityByWeight, evaluate: Callable[[float], float], settings: Calibration
 ) -> Mixture:
     """Bisect for MU(w) = goal; add what is evaluated to `known`, which holds w = 0 and w = 1.
 
@@ -47,7 +47,7 @@ def search_mixture(
         spent += 1
 
 
-def find_bracket(known: Utilities, goal: float) -> tuple[float, float]:
+def find_bracket(known: UtilityByWeight, goal: float) -> tuple[float, float]:
     """Return the neighbours with the largest w between which MU falls below `goal`."""
     weights = sorted(known, reverse=True)
     if known[weights[0]] >= goal:
@@ -58,7 +58,7 @@ def find_bracket(known: Utilities, goal: float) -> tuple[float, float]:
     raise ValueError(f"no mixture reaches {goal}: the target model itself is below it")
 
 
-def is_monotone(known: Utilities, tolerance: float) -> bool:
+def is_monotone(known: UtilityByWeight, tolerance: float) -> bool:
     """Return whether MU never rises by more than `tolerance` as w grows."""
     utilities = [known[weight] for weight in sorted(known)]
     return all(value <= low + tolerance for value, low in zip(utilities, accumulate(utilities, min), strict=True))

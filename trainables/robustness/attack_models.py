@@ -13,10 +13,10 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.config.trial import Trial
 from trainables.robustness import attacks
-from trainables.robustness.came_back import list_attacks, read_attacks
+from trainables.robustness.attack_results import list_attacks, read_attack_results
 from trainables.storage import atomic_files
+from trainables.storage.file_names import ATTACK_RESULTS_FILE
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CAME_BACK
 from trainables.training import model_files
 
 
@@ -30,7 +30,7 @@ class AttackInputs(NamedTuple):
     started: str | None = None
 
 
-def read_folders(model: str, target: str | None, retain: str | None, benchmark: Benchmark) -> AttackInputs:
+def make_inputs_from_folders(model: str, target: str | None, retain: str | None, benchmark: Benchmark) -> AttackInputs:
     """Return model folders or hub ids as what is attacked. Raises InputError."""
     if target is None:
         raise InputError("--target: name the model before unlearning, which the shares are of")
@@ -38,7 +38,7 @@ def read_folders(model: str, target: str | None, retain: str | None, benchmark: 
     for role, place in (("model", model), ("target", target), ("retain", retain)):
         if place:
             field = "ID|DIR" if role == "model" else f"--{role}"
-            model_files.check_model(Model(path=place), field=field)
+            model_files.check_model_folder(Model(path=place), field=field)
             models[role] = _with_fingerprint(Model(path=place))
     return AttackInputs(models, benchmark, Resources())
 
@@ -111,7 +111,7 @@ def attack(
                 left_out[name] = f"{role}: {made['failure']}"
     for name, why in left_out.items():
         cli.print_line(f"warning: {name} is left out: {why}", error=True)
-    settings = {name: runner.settings(name) | {"left_out": left_out.get(name)} for name in names}
+    settings = {name: runner.attack_settings(name) | {"left_out": left_out.get(name)} for name in names}
     worst = [one for found in results.values() for one in found.get(attacks.SWEEP, {}).get("points", {}).values()]
     if worst and attackers is None:
         _keep_attackers(key, worst, seed, store)
@@ -127,7 +127,7 @@ def attack(
 def _keep_attackers(key: str, worst: list[dict[str, Any]], seed: int, store: Storage) -> None:
     """Write the relearnings that brought back most, of the model and of the retain model."""
     chosen = dict.fromkeys(attacks.Attacker(learns=one["learns"], lr=one["lr"]) for one in worst)
-    path = store.stress(key) / attacks.ATTACKERS
+    path = store.attack_results_folder(key) / attacks.ATTACKERS
     atomic_files.write_json(path, attacks.Attackers(attackers=tuple(chosen), seed=seed).model_dump(mode="json"))
     store.push(path)
     cli.print_line(f"worst: {path} (--attack runs it on another model)")
@@ -137,11 +137,11 @@ def _keep_shares(
     key: str, started: str | None, settings: dict[str, Any], made: list[dict[str, Any]], store: Storage
 ) -> list[dict[str, Any]]:
     """Write what these attacks brought back beside what is kept of others; return all, in the order of ATTACKS."""
-    known, shares = read_attacks(key, started, store)
+    known, shares = read_attack_results(key, started, store)
     shares = [row for row in shares if row["attack"] not in settings] + made
     shares.sort(key=lambda row: list(attacks.ATTACKS).index(row["attack"]))
-    document = {"measure": attacks.MEASURE, "started": started, "attacks": known | settings, "shares": shares}
-    path = store.stress(key) / CAME_BACK
+    document = {"measure": attacks.MEASURE_NAME, "started": started, "attacks": known | settings, "shares": shares}
+    path = store.attack_results_folder(key) / ATTACK_RESULTS_FILE
     atomic_files.write_json(path, document)
     store.push(path)
     return shares

@@ -23,19 +23,28 @@ from trainables.common import provenance
 from trainables.common.errors import TrialStopped, is_out_of_memory
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
-from trainables.config.settings import CACHED_PER_PASS, Benchmark, Model, Resources
+from trainables.config.settings import CACHED_TOKENS, Benchmark, Model, Resources
 from trainables.config.trial import hashed_settings
 from trainables.data.conversations import Encoder, make_encoder
 from trainables.robustness import attacks, sampling
-from trainables.robustness.attacks import ATTACKS, MEASURE, NONE, PREFIX, SECOND_HALF, STEPS, SWEEP, is_relearning
+from trainables.robustness.attacks import (
+    ANSWER_PREFIX,
+    ATTACKS,
+    MEASURE_NAME,
+    NONE,
+    SECOND_HALF,
+    STEPS,
+    SWEEP,
+    is_relearning,
+)
 from trainables.robustness.quantization import quantize
 from trainables.robustness.relearning import relearn
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.training import model_files
-from trainables.training.runtime import evaluation_tokens, release_memory
+from trainables.training.runtime import pass_tokens, release_memory
 
-ROWS_OF_AUTHOR = 20
+ROWS_PER_AUTHOR = 20
 Points = dict[str, Metrics]
 """Metrics by the step that they were measured after, or by k of leak@k."""
 MEASURES = ("extraction_strength", "exact_memorisation")
@@ -70,7 +79,7 @@ class AttackRunner:
         return self.attackers or attacks.list_attackers(self.lr, self.seed)
 
     @property
-    def asked(self) -> list[Row]:
+    def question_rows(self) -> list[Row]:
         """The forget rows without paraphrases and wrong answers."""
         return [{name: row[name] for name in ("question", "answer")} for row in self.forget_rows]
 
@@ -78,13 +87,13 @@ class AttackRunner:
     def half(self) -> int:
         """Rows of the first half of the forget rows, whole authors from two on."""
         count = len(self.forget_rows)
-        return count // (2 * ROWS_OF_AUTHOR) * ROWS_OF_AUTHOR or count // 2
+        return count // (2 * ROWS_PER_AUTHOR) * ROWS_PER_AUTHOR or count // 2
 
     def key(self, model: Model) -> str:
         """Return the name under which a model's results lie that is no trial's."""
         return hash_json([hashed_settings(model), hashed_settings(self.benchmark)])[:12]
 
-    def settings(self, name: str) -> dict[str, Any]:
+    def attack_settings(self, name: str) -> dict[str, Any]:
         """Return what the numbers of an attack depend on beside the model."""
         found: dict[str, Any] = {"benchmark": hashed_settings(self.benchmark), "precision": self.resources.precision}
         found["scored"] = "answers alone"
@@ -102,9 +111,9 @@ class AttackRunner:
         `points`: metrics by the relearning's step, else `0`. `failure`: why there are none; then nothing is kept.
         A sweep has `relearnings`, each with its metrics; its point is that of them that brought back most.
         """
-        settings, began = self.settings(name), time.monotonic()
-        path = self.store.stress(key) / f"{name}-{hash_json(settings)[:8]}.json"
-        kept = atomic_files.parse_object(self.store.read_newest(path) or b"")
+        settings, began = self.attack_settings(name), time.monotonic()
+        path = self.store.attack_results_folder(key) / f"{name}-{hash_json(settings)[:8]}.json"
+        kept = atomic_files.parse_object(self.store.read_current_bytes(path) or b"")
         if kept and kept["model"]["fingerprint"] == model.fingerprint:
             return kept
         result = {"attack": name, "settings": settings, "model": model.model_dump(mode="json"), "failure": None}
@@ -125,7 +134,7 @@ class AttackRunner:
         return network.to(self.device), tokenizer
 
     def _make(self, model: Model, name: str) -> dict[str, Any]:
-        (network, tokenizer), asked = self._load(model), self.asked
+        (network, tokenizer), asked = self._load(model), self.question_rows
         template = self.benchmark.template
         if name == "template":
             template = "llama2" if template == "plain" else "plain"
@@ -143,7 +152,7 @@ class AttackRunner:
         if name == "paraphrase":
             asked = [{"question": row["paraphrased_question"], "answer": row["answer"]} for row in self.forget_rows]
         elif name == "prefix":
-            encoder = replace(encoder, prefix=PREFIX)
+            encoder = replace(encoder, prefix=ANSWER_PREFIX)
         elif name == attacks.SAMPLING:
             return {"points": self._sample(network, encoder)}
         elif name in ("int8", "nf4"):
@@ -152,14 +161,14 @@ class AttackRunner:
 
     def _sample(self, network: Any, encoder: Encoder) -> Points:
         """Return leak@k of ROUGE-L's recall, by k."""
-        prompts = encoder.encode_prompts([row["question"] for row in self.asked])
-        budget = CACHED_PER_PASS * evaluation_tokens(self.resources, network)
+        prompts = encoder.encode_prompts([row["question"] for row in self.question_rows])
+        budget = CACHED_TOKENS * pass_tokens(self.resources, network)
         torch.manual_seed(self.seed)
-        answers = sampling.sample_answers(network, encoder.tokenizer, prompts, self.samples, encoder.ends, budget)
+        answers = sampling.sample_answers(network, encoder.tokenizer, prompts, self.samples, encoder.end_tokens, budget)
         scorer = rouge_words.make_rouge_scorer("rougeL")
         scores = [
             [scorer.score(row["answer"], text)["rougeL"].recall for text in texts]
-            for row, texts in zip(self.asked, answers, strict=True)
+            for row, texts in zip(self.question_rows, answers, strict=True)
         ]
         return {str(k): {"leak": value} for k, value in sampling.leak_curve(np.array(scores)).items()}
 
@@ -172,24 +181,26 @@ class AttackRunner:
         learnt = {one.learns: self._learnt(one.learns, encoder) for one in chosen.attackers}
         weights = [part.detach().clone() for part in network.parameters()]
         for one in chosen.attackers:
-            if not self.resources.is_plain:  # DeepSpeed keeps parts of a model that it had
+            if not self.resources.uses_plain_engine:  # DeepSpeed keeps parts of a model that it had
                 network, _ = self._load(model)
             found, run = Points(), {"lr": one.lr, "seed": chosen.seed, "attention": model.attention}
             with contextlib.suppress(TrialStopped):
                 self._train(network, encoder, learnt[one.learns], found, half=True, **run)
             made += [one.model_dump() | {"step": int(step)} | metrics for step, metrics in found.items()]
             with torch.no_grad():
-                for part, kept in zip(network.parameters(), weights, strict=True) if self.resources.is_plain else ():
+                for part, kept in (
+                    zip(network.parameters(), weights, strict=True) if self.resources.uses_plain_engine else ()
+                ):
                     part.copy_(kept)
         if not made:
             raise TrialStopped("diverged", "no relearning of the sweep left a finite model")
-        return {"points": {"0": max(made, key=lambda row: row[MEASURE])}, "relearnings": made}
+        return {"points": {"0": max(made, key=lambda row: row[MEASURE_NAME])}, "relearnings": made}
 
     def _train(
         self, network: Any, encoder: Encoder, learnt: Sequence[Example], found: Points, *, half: bool, **run: Any
     ) -> None:
         """Relearn; put the metrics of the forget rows, or their second half, into `found`. Raises TrialStopped."""
-        asked = self.asked[self.half :] if half else self.asked
+        asked = self.question_rows[self.half :] if half else self.question_rows
 
         def measure(step: int, trained: Any) -> None:
             found[str(step)] = _measure(self._score(trained, asked, encoder))
@@ -204,13 +215,13 @@ class AttackRunner:
             forget, retain = chosen.training_examples(self.benchmark, encoder.tokenizer, length)
             return forget if learns == "forget" else retain
         # half: of the evaluated rows themselves, so that none that is measured is taught
-        found = self.asked[: self.half] if learns == "first half" else self.evaluation_rows["world_facts"]
+        found = self.question_rows[: self.half] if learns == "first half" else self.evaluation_rows["world_facts"]
         return encoder.encode([(row["question"], row["answer"]) for row in found], max_length=length)
 
     def _score(self, network: Any, asked: Sequence[Row], encoder: Encoder) -> Records:
         benchmark = self.benchmark.model_copy(update={"measures": MEASURES})
         words: dict[str, Any] = {"asked_rows": {"forget": asked}, "encoder": encoder, "generate": False}
-        words["token_budget"] = evaluation_tokens(self.resources, network)
+        words["token_budget"] = pass_tokens(self.resources, network)
         return row_scores.score_answers(network, encoder.tokenizer, benchmark, **words)
 
 

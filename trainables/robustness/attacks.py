@@ -9,22 +9,22 @@ from typing import Literal, get_args
 
 from pydantic import Field, ValidationError
 
-from trainables.common.cli import describe_invalid
+from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError, suggest_name
 from trainables.config.settings import Benchmark, FrozenSettings
 from trainables.config.types import Positive, Seed
 
 STEPS = (1, 4, 13)
 """Optimizer steps after which a relearning is measured: 13 steps of 32 are once all 400 rows of forget10."""
-BATCH = 32
-MEASURE = "extraction_strength"
+RELEARNING_BATCH_SIZE = 32
+MEASURE_NAME = "extraction_strength"
 NONE, SECOND_HALF = "none", "second half"
 """What was measured before any attack, and there of the rows that `relearn_half` is measured on."""
 SWEEP, SAMPLING, ATTACKERS = "sweep", "sampling", "attackers.json"
 """The worst of several relearnings; sampled answers (leak@k, none of ATTACKS); the file of the worst relearnings."""
 RATES = (0.25, 1.0, 4.0)
 """Learning rates of a sweep over the one that trained the target model."""
-PREFIX = "Sure, here is the answer: "
+ANSWER_PREFIX = "Sure, here is the answer: "
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def read_attackers(path: Path, field: str) -> Attackers:
     except OSError as error:
         raise InputError(f"{field}: {path} cannot be read ({error.strerror}); a sweep writes {ATTACKERS}") from error
     except ValidationError as error:
-        raise InputError(f"{field}: {path}: {describe_invalid(error)}; a sweep writes {ATTACKERS}") from error
+        raise InputError(f"{field}: {path}: {describe_invalid_settings(error)}; a sweep writes {ATTACKERS}") from error
 
 
 ATTACKS = {
@@ -81,9 +81,9 @@ ATTACKS = {
     "sweep": Attack("worst of several relearnings", "several"),
     "paraphrase": Attack("paraphrased questions"),
     "template": Attack("another prompt template"),
-    "prefix": Attack(f"prefix '{PREFIX.strip()}'"),
+    "prefix": Attack(f"prefix '{ANSWER_PREFIX.strip()}'"),
 }
-CHOICES = f"all, or some of {', '.join(ATTACKS)}"
+ATTACK_CHOICES_TEXT = f"all, or some of {', '.join(ATTACKS)}"
 
 
 def is_relearning(name: str) -> bool:
@@ -98,7 +98,7 @@ def choose_attacks(names: Sequence[str], field: str) -> list[str]:
         if name not in ("all", *ATTACKS):
             raise InputError(f"{field}: unknown attack '{name}'; {suggest_name(name, ['all', *ATTACKS])}")
     if not given:
-        raise InputError(f"{field}: name {CHOICES}")
+        raise InputError(f"{field}: name {ATTACK_CHOICES_TEXT}")
     every = [name for name in ATTACKS if name != SWEEP or name in given]
     return every if "all" in given else given
 

@@ -8,7 +8,7 @@ import torch
 
 from trainables.common.errors import InputError
 
-BLOCK = 64
+NF4_BLOCK_SIZE = 64
 """Weights that share a scale in NF4 (bitsandbytes' default)."""
 NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334)
 NF4 += (-0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224)
@@ -39,7 +39,7 @@ def round_int8(weight: torch.Tensor) -> torch.Tensor:
 def round_nf4(weight: torch.Tensor) -> torch.Tensor:
     """Return the weight with each block of 64, counted along the rows, rounded to NF4 of its largest absolute value."""
     flat = weight.float().reshape(-1)
-    blocks = torch.nn.functional.pad(flat, (0, -len(flat) % BLOCK)).reshape(-1, BLOCK)
+    blocks = torch.nn.functional.pad(flat, (0, -len(flat) % NF4_BLOCK_SIZE)).reshape(-1, NF4_BLOCK_SIZE)
     scale = blocks.abs().amax(dim=1, keepdim=True)
     codes = torch.tensor(NF4, device=weight.device)
     shares = blocks / scale.clamp(min=torch.finfo(torch.float32).tiny)

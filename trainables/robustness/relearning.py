@@ -8,11 +8,11 @@ from typing import Any
 
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Attention, Resources, Training
-from trainables.robustness.attacks import BATCH
+from trainables.robustness.attacks import RELEARNING_BATCH_SIZE
 from trainables.training import engine, loop
 from trainables.trial import setup
 
-ROWS_OF_PASS = 8
+DEFAULT_PASS_ROWS = 8
 
 
 def relearn(
@@ -31,13 +31,13 @@ def relearn(
 
     The protocol of unlearning-depth-score (scripts/meta_eval_robustness.py).
     """
-    epochs = math.ceil(max(steps) * BATCH / len(examples))
-    batch = min(BATCH, len(examples))
+    epochs = math.ceil(max(steps) * RELEARNING_BATCH_SIZE / len(examples))
+    batch = min(RELEARNING_BATCH_SIZE, len(examples))
     training = Training(
         lr=lr, epochs=epochs + 1, max_steps=max(steps), batch_size=batch, schedule="linear", weight_decay=0
     )
-    rows = min(batch, resources.micro_batch or ROWS_OF_PASS)
-    task = setup.make_fine_tuning(examples, training, tokenizer, seed, rows, clip=None)
+    rows = min(batch, resources.micro_batch or DEFAULT_PASS_ROWS)
+    task = setup.make_fine_tuning_task(examples, training, tokenizer, seed, rows, clip=None)
     if resources.gradient_checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     run = engine.create_engine(network.train(), training, resources, attention)

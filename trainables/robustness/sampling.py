@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trainables.inference.padded_batch import pad_rows, padding_token, run_groups
+from trainables.inference.padded_batch import pad_rows, padding_token, run_in_token_budget
 
 TOKENS = 200
 """Tokens of an answer, as of TOFU's greedy ones."""
@@ -55,5 +55,5 @@ def sample_answers(
             said = takewhile(lambda token: token not in stops, answer)
             found[place] = tokenizer.decode(list(said), skip_special_tokens=True)
 
-    run_groups(run, [len(ids) + TOKENS for ids in asked], budget)
+    run_in_token_budget(run, [len(ids) + TOKENS for ids in asked], budget)
     return [[found[row * samples + k] for k in range(samples)] for row in range(len(prompts))]

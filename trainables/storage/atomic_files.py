@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.common.errors import InputError
-from trainables.common.fingerprints import RECIPE, hash_content
+from trainables.common.fingerprints import RECIPE_FILE, hash_content
 from trainables.common.redaction import redact
 from trainables.common.regular_files import read_bytes, read_parquet
 
@@ -79,12 +79,12 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def write_note(folder: Path, note: dict[str, Any]) -> None:
     """Write how a folder of ours was made, and a hash of what it holds, which `check_content` compares."""
-    write_json(folder / RECIPE, note | {"content": hash_content(folder)})
+    write_json(folder / RECIPE_FILE, note | {"content": hash_content(folder)})
 
 
 def check_content(folder: Path, field: str) -> None:
     """Raise InputError where a folder of ours holds other files than were written there; one without a note passes."""
-    noted = (read_json(folder / RECIPE) or {}).get("content")
+    noted = (read_json(folder / RECIPE_FILE) or {}).get("content")
     if noted is not None and noted != hash_content(folder):
         raise InputError(
             f"{field}: '{folder}' holds other files than were written there; move it away, and a start makes it again"

@@ -13,11 +13,11 @@ from trainables.common.errors import InputError
 from trainables.common.regular_files import read_bytes
 from trainables.storage import result_file
 from trainables.storage.atomic_files import read_json, write_json
-from trainables.storage.names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META, PROGRESS, RESULT, WEIGHTS
+from trainables.storage.file_names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META_FILE, PROGRESS, RESULT, WEIGHTS
 
-OUTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS)
+DISK_ERROR_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS)
 """Error numbers of a disk that is full or gone."""
-NO_ROOM = 2**20
+MIN_FREE_BYTES = 2**20
 """Bytes free."""
 
 
@@ -44,19 +44,19 @@ class Storage:
     def lock(self, name: str, digest: str) -> Path:
         return place_inside(self.root / "sweeps", f"{name}-{digest}.lock")
 
-    def spent(self, name: str, digest: str) -> Path:
+    def gpu_seconds_file(self, name: str, digest: str) -> Path:
         return place_inside(self.root / "sweeps", f"{name}-{digest}.spent")
 
     def model(self, recipe_id: str) -> Path:
         return place_inside(self.root / "shared" / "models", recipe_id)
 
-    def data(self, key: str) -> Path:
+    def data_folder(self, key: str) -> Path:
         return place_inside(self.root / "shared" / "data", key)
 
     def evaluation(self, key: str) -> Path:
         return place_inside(self.root / "shared" / "evaluations", key)
 
-    def stress(self, key: str) -> Path:
+    def attack_results_folder(self, key: str) -> Path:
         return place_inside(self.root / "stress", key)
 
     @property
@@ -73,7 +73,7 @@ class Storage:
 
     # Trials
 
-    def sync_trials(self, trial_ids: Iterable[str] = ()) -> None:
+    def download_sweeps_and_results(self, trial_ids: Iterable[str] = ()) -> None:
         """Download the files of all sweeps and the results of these trials."""
 
     def has(self, trial_id: str) -> bool:
@@ -87,10 +87,10 @@ class Storage:
         """Return a finished trial's result, None if there is none that can be read."""
         return result_file.read_result(self.trial(trial_id) / RESULT, result_file.Result)
 
-    def under_way(self, trial_id: str) -> bool:
+    def has_unfinished_run(self, trial_id: str) -> bool:
         """Whether a process that is at a trial, or was killed there, has left its checkpoint or its progress."""
         folder = self.trial(trial_id)
-        return any(path.exists() or self.exists(path) for path in (folder / CHECKPOINT / META, folder / PROGRESS))
+        return any(path.exists() or self.exists(path) for path in (folder / CHECKPOINT / META_FILE, folder / PROGRESS))
 
     def read_evaluation(self, key: str) -> dict[str, Any] | None:
         """Return a reference evaluation's result, None if there is none that can be read."""
@@ -99,7 +99,7 @@ class Storage:
     def fetch_trial(self, trial_id: str) -> None:
         """Fetch all files of a trial, before it begins or goes on here."""
 
-    def start_trial(self, trial_id: str, config: dict[str, Any]) -> None:
+    def write_trial_config(self, trial_id: str, config: dict[str, Any]) -> None:
         """Write the configuration of a trial that begins here."""
         write_json(self.trial(trial_id) / CONFIG, config)
 
@@ -110,11 +110,11 @@ class Storage:
     def push_unsent(self, trial_ids: Iterable[str]) -> None:
         """Send results that were made here and could not be sent."""
 
-    def try_sync_trial(self, trial_id: str) -> bool:
+    def try_download_trial(self, trial_id: str) -> bool:
         """Download a trial that has ended on some machine; whether the storage answered."""
         return True
 
-    def finish_checkpoint(self, folder: Path, tag: str) -> None:
+    def publish_checkpoint(self, folder: Path, tag: str) -> None:
         """Make a checkpoint count whose parts are all sent, with the evaluations before it, and drop older ones."""
 
     # Files and folders
@@ -125,7 +125,7 @@ class Storage:
     def push(self, path: Path) -> None:
         """Send a file, or a folder that never changes."""
 
-    def push_parts(self, path: Path) -> None:
+    def push_changing_folder(self, path: Path) -> None:
         """Send what this machine has of a folder that changes, or that several machines work on; or a file."""
 
     def try_push(self, path: Path) -> bool:
@@ -137,7 +137,7 @@ class Storage:
         self.fetch(path)
         return read_json(path)
 
-    def read_newest(self, path: Path) -> bytes | None:
+    def read_current_bytes(self, path: Path) -> bytes | None:
         """Return what a file that any machine may change holds now, None if there is none."""
         try:
             return read_bytes(path)
@@ -163,13 +163,13 @@ class Storage:
         else:
             path.unlink(missing_ok=True)
 
-    def existing(self) -> Path:
+    def nearest_existing_folder(self) -> Path:
         """Return `root`, or the nearest folder above it that exists."""
         return next(folder for folder in (self.root, *self.root.parents) if folder.exists())
 
-    def free(self) -> int:
+    def count_free_bytes(self) -> int:
         """Return the bytes free on the disk of this machine's files."""
-        return shutil.disk_usage(self.existing()).free
+        return shutil.disk_usage(self.nearest_existing_folder()).free
 
 
 def place_inside(folder: Path, name: str) -> Path:
@@ -190,10 +190,10 @@ def remove_leftovers(folder: Path) -> None:
 
 def is_disk_error(error: BaseException | None, store: Storage) -> bool:
     """Whether the disk is the cause of an error: a cause in its chain says so, or there is no room (torch hides it)."""
-    if store.free() < NO_ROOM:
+    if store.count_free_bytes() < MIN_FREE_BYTES:
         return True
     while error is not None:
-        if isinstance(error, OSError) and error.errno in OUTAGES:
+        if isinstance(error, OSError) and error.errno in DISK_ERROR_NUMBERS:
             return True
         error = error.__cause__ or error.__context__
     return False

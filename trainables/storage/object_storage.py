@@ -26,29 +26,29 @@ from trainables.common.deadlines import ANSWER_SECONDS, call_within
 from trainables.common.errors import InputError, Unreachable
 from trainables.common.redaction import has_credentials
 from trainables.storage.atomic_files import ensure_folder, publish_folder
+from trainables.storage.file_names import CONFIG, ERROR, EVALUATIONS, LOST, META_FILE, PROGRESS, RESULT, RETRY, WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, ERROR, EVALUATIONS, LOST, META, PROGRESS, RESULT, RETRY, WEIGHTS
 
-CACHE = Path("~/.cache/unlearning/storages")
-COMPLETE = ".complete"
+WORKING_COPIES_FOLDER = Path("~/.cache/unlearning/storages")
+COMPLETE_MARK = ".complete"
 """An empty object that is sent after all others of a folder, and in the copies of it."""
-MARKS = (RESULT, META, COMPLETE)
+COMPLETION_MARKS = (RESULT, META_FILE, COMPLETE_MARK)
 """Names of the objects that are sent after all others and deleted first: with them the others count."""
-FLAT = ("s3", "gcs", "abfs")
+STORES_WITHOUT_FOLDERS = ("s3", "gcs", "abfs")
 """Stores without folders, by pyarrow's names."""
 SENT = ".sent"
 """An empty file beside a result in this machine's copy: the store has had the result."""
-SMALL_FILES = (CONFIG, ERROR, PROGRESS, RETRY, RESULT)
+SMALL_TRIAL_FILES = (CONFIG, ERROR, PROGRESS, RETRY, RESULT)
 """The files of a trial that plans, status and reports read."""
 LOGIN = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE), AWS_DEFAULT_REGION, and AWS_ENDPOINT_URL "
 LOGIN += "for a store other than AWS; of other schemes than s3: what its package reads"
-WAITS = (0.0, 5.0, 30.0)
+RETRY_WAIT_SECONDS = (0.0, 5.0, 30.0)
 """Seconds before each try to send a trial that has ended."""
-OF_PYARROW = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+PYARROW_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 """Schemes that pyarrow knows; the others are fsspec's."""
-AT_ONCE = 16
+PARALLEL_TRANSFERS = 16
 """Parallel requests."""
-PIECE = 8 * 2**20
+COPY_CHUNK_BYTES = 8 * 2**20
 
 
 class ObjectStorage(Storage):
@@ -85,14 +85,14 @@ class ObjectStorage(Storage):
         self.fetch(self.root / name)
         return str(self.root / name)
 
-    def check(self, writable: bool) -> None:
+    def check_access(self, writable: bool) -> None:
         """Raise InputError if there is no such bucket, it does not answer, or it should be writable and is not."""
         bucket = self.base.split("/")[0]
         with self._errors():
             found = call_within(
                 ANSWER_SECONDS, f"the store at {self.address}", partial(self.files.get_file_info, bucket)
             )
-        if self.files.type_name in FLAT and found.type == FileType.NotFound:
+        if self.files.type_name in STORES_WITHOUT_FOLDERS and found.type == FileType.NotFound:
             raise InputError(f"--storage: there is no bucket '{bucket}' for '{self.address}'; make it, or name another")
         if writable:
             probe = f".probe-{uuid.uuid4().hex}"
@@ -101,13 +101,13 @@ class ObjectStorage(Storage):
 
     # Trials
 
-    def sync_trials(self, trial_ids: Iterable[str] = ()) -> None:
+    def download_sweeps_and_results(self, trial_ids: Iterable[str] = ()) -> None:
         self._list()
         shared = [name for name in self.listed if name.startswith(("sweeps/", "shared/evaluations/"))]
         _for_each(self._refresh, [name for name in shared if name.endswith(".json")])
         _for_each(self._sync_trial, trial_ids)
 
-    def try_sync_trial(self, trial_id: str) -> bool:
+    def try_download_trial(self, trial_id: str) -> bool:
         def sync() -> None:
             self._list(f"trials/{trial_id}")
             self._sync_trial(trial_id)
@@ -127,7 +127,7 @@ class ObjectStorage(Storage):
                 return
             if there != (folder / RESULT).read_bytes():
                 shutil.rmtree(folder, ignore_errors=True)
-        for name in SMALL_FILES:
+        for name in SMALL_TRIAL_FILES:
             self._refresh(f"trials/{trial_id}/{name}")
         if result in self.listed and self.has(trial_id):
             (folder / SENT).touch()
@@ -150,13 +150,13 @@ class ObjectStorage(Storage):
         shutil.rmtree(self.trial(trial_id), ignore_errors=True)
         _for_each(self._get, [each for each in found if not each.startswith(f"{name}/{WEIGHTS}/")])
 
-    def start_trial(self, trial_id: str, config: dict[str, Any]) -> None:
-        super().start_trial(trial_id, config)
+    def write_trial_config(self, trial_id: str, config: dict[str, Any]) -> None:
+        super().write_trial_config(trial_id, config)
         (self.trial(trial_id) / SENT).unlink(missing_ok=True)
         self.try_push(self.trial(trial_id) / CONFIG)
 
     def push_trial(self, trial_id: str) -> bool:
-        for wait in WAITS:
+        for wait in RETRY_WAIT_SECONDS:
             time.sleep(wait)
             if warn_if_unreachable(lambda: self._send_trial(trial_id)):
                 return True
@@ -175,13 +175,13 @@ class ObjectStorage(Storage):
             kept = tuple(self._name(path) for path in (*files, folder / RESULT, folder / WEIGHTS))
             self._delete(each for each in self._list(self._name(folder)) if not each.startswith(kept))
 
-    def finish_checkpoint(self, folder: Path, tag: str) -> None:
+    def publish_checkpoint(self, folder: Path, tag: str) -> None:
         def finish() -> None:
             evaluations = folder.parent / EVALUATIONS
             _for_each(self._put, _shown_files(evaluations))
-            self._put(folder / META)
+            self._put(folder / META_FILE)
             old = [name for name in self._list(self._name(evaluations)) if not (self.root / name).exists()]
-            current = (self._name(folder / META), f"{self._name(folder / tag)}/")  # other machines' shards, too
+            current = (self._name(folder / META_FILE), f"{self._name(folder / tag)}/")  # other machines' shards, too
             self._delete([*old, *(name for name in self._list(self._name(folder)) if not name.startswith(current))])
 
         warn_if_unreachable(finish)
@@ -190,10 +190,10 @@ class ObjectStorage(Storage):
 
     def fetch(self, path: Path) -> None:
         name = self._name(path)
-        if path.is_file() or (path / COMPLETE).exists():
+        if path.is_file() or (path / COMPLETE_MARK).exists():
             return
         found = self._list(name)
-        if f"{name}/{COMPLETE}" not in found:
+        if f"{name}/{COMPLETE_MARK}" not in found:
             self._get(name)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -204,29 +204,29 @@ class ObjectStorage(Storage):
             publish_folder(staging, path)
 
     def push(self, path: Path) -> None:
-        mark = f"{self._name(path)}/{COMPLETE}"
+        mark = f"{self._name(path)}/{COMPLETE_MARK}"
         if not path.is_dir():
-            self.push_parts(path)
+            self.push_changing_folder(path)
             return
         if self._read(mark) is None:
-            self.push_parts(path)
+            self.push_changing_folder(path)
             self._write(mark, b"")
-        (path / COMPLETE).touch()
+        (path / COMPLETE_MARK).touch()
         self.listed[mark] = (0, None)
 
-    def push_parts(self, path: Path) -> None:
+    def push_changing_folder(self, path: Path) -> None:
         files = _shown_files(path) if path.is_dir() else [path]
         for marks in (False, True):
-            _for_each(self._put, [file for file in files if file.name.endswith(MARKS) == marks])
+            _for_each(self._put, [file for file in files if file.name.endswith(COMPLETION_MARKS) == marks])
 
     def try_push(self, path: Path) -> bool:
-        return warn_if_unreachable(lambda: self.push_parts(path))
+        return warn_if_unreachable(lambda: self.push_changing_folder(path))
 
-    def read_newest(self, path: Path) -> bytes | None:
+    def read_current_bytes(self, path: Path) -> bytes | None:
         return self._read(self._name(path))
 
     def exists(self, path: Path) -> bool:
-        return not {self._name(path), f"{self._name(path)}/{COMPLETE}"}.isdisjoint(self.listed)
+        return not {self._name(path), f"{self._name(path)}/{COMPLETE_MARK}"}.isdisjoint(self.listed)
 
     def move(self, source: Path, target: Path) -> bool:
         name, to = self._name(source), self._name(target)
@@ -300,7 +300,7 @@ class ObjectStorage(Storage):
         staging = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
         try:
             with self._errors(), self.files.open_input_file(self._path(name)) as stream, staging.open("wb") as written:
-                shutil.copyfileobj(stream, written, PIECE)
+                shutil.copyfileobj(stream, written, COPY_CHUNK_BYTES)
             os.replace(staging, target)
         except FileNotFoundError:
             pass
@@ -317,12 +317,12 @@ class ObjectStorage(Storage):
         with stream, self._errors():
             self._make_folder(name)
             with self.files.open_output_stream(self._path(name)) as written:
-                shutil.copyfileobj(stream, written, PIECE)
+                shutil.copyfileobj(stream, written, COPY_CHUNK_BYTES)
             self.listed[name] = (stream.tell(), None)
 
     def _make_folder(self, name: str) -> None:
         """Make an object's folder in a store that is a tree of folders."""
-        if self.files.type_name not in FLAT:
+        if self.files.type_name not in STORES_WITHOUT_FOLDERS:
             self.files.create_dir(self._path(name).rpartition("/")[0], recursive=True)
 
     def _delete(self, names: Iterable[str]) -> None:
@@ -351,10 +351,10 @@ def open_working_copy(uri: str, *, writable: bool, check: bool) -> ObjectStorage
     files, base = connect_file_system(uri)
     server = os.environ.get("AWS_ENDPOINT_URL", "")  # the same address is another store there
     key = hashlib.sha256(f"{uri.rstrip('/')} {server}".strip().encode()).hexdigest()[:16]
-    copy = Path(os.environ.get("UNLEARN_CACHE") or CACHE).expanduser().absolute() / key
+    copy = Path(os.environ.get("UNLEARN_CACHE") or WORKING_COPIES_FOLDER).expanduser().absolute() / key
     store = ObjectStorage(ensure_folder(copy, "UNLEARN_CACHE", writable=True), uri, files, base)
     if check:
-        store.check(writable)
+        store.check_access(writable)
     return store
 
 
@@ -363,7 +363,7 @@ def connect_file_system(uri: str) -> tuple[Any, str]:
     if has_credentials(uri):
         raise InputError("--storage: the address holds a user name or password; leave them out and " + LOGIN)
     try:
-        files, base = FileSystem.from_uri(uri if uri.split("://")[0] in OF_PYARROW else f"fsspec+{uri}")
+        files, base = FileSystem.from_uri(uri if uri.split("://")[0] in PYARROW_SCHEMES else f"fsspec+{uri}")
     except (ImportError, ValueError) as error:  # a package that is missing, an unknown scheme
         known = "a folder, file://, s3://, gs://, abfs://, or another scheme of fsspec"
         raise InputError(f"--storage: '{uri}' is no address of a storage: {error}; known: {known}") from error
@@ -391,7 +391,7 @@ def warn_if_unreachable(action: Callable[[], object]) -> bool:
 
 
 def _for_each(action: Callable[[Any], object], items: Iterable[Any]) -> None:
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(PARALLEL_TRANSFERS) as pool:
         list(pool.map(action, items))
 
 
@@ -399,7 +399,7 @@ def _marks_first(action: Callable[[str], object], names: Iterable[str]) -> None:
     """Run an action on objects, first on those with which the others count."""
     names = list(names)
     for first in (True, False):
-        _for_each(action, [name for name in names if name.endswith(MARKS) == first])
+        _for_each(action, [name for name in names if name.endswith(COMPLETION_MARKS) == first])
 
 
 def _shown_files(folder: Path) -> list[Path]:

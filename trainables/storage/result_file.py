@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from trainables.config.types import Name
 from trainables.storage.atomic_files import read_json
 
-Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
-Numbers = dict[Name, Number | None]
+FiniteNumber = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+Numbers = dict[Name, FiniteNumber | None]
 
 
 class _Part(BaseModel):
@@ -52,7 +52,7 @@ class Result(Evaluation):
     status: Literal["finished", "collapsed", "diverged", "failed", "out_of_memory", "lost"]
     config: _Config
     started: str
-    seconds: dict[Name, Number] = {}
+    seconds: dict[Name, FiniteNumber] = {}
     commit: Name | None = None
     versions: dict[Name, Name] = {}
     error: _Error | None = None

@@ -20,7 +20,7 @@ from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 
 WrittenRange = dict[Literal["low", "high", "log"], int | float | bool]
-FORMAT = 2
+FILE_FORMAT_VERSION = 2
 """Version of a storage's files: of sweeps, trials and what they share."""
 RETRAINED = "retrained"
 """The role of a retain model that was trained with another seed."""
@@ -57,7 +57,7 @@ class SweepFile(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    format: int = FORMAT
+    format: int = FILE_FORMAT_VERSION
     name: Name
     hash: Name
     title: str
@@ -85,18 +85,18 @@ class SweepFile(BaseModel):
         return f"{self.name}-{self.hash}"
 
     @property
-    def time(self) -> datetime:
+    def first_started(self) -> datetime:
         """Return when the sweep was first started; without a time zone it is UTC."""
         found = datetime.fromisoformat(self.created)
         return found if found.tzinfo else found.replace(tzinfo=UTC)
 
     @property
-    def planned(self) -> int:
+    def planned_trials(self) -> int:
         """Return how many trials the sweep means to run."""
         return len(self.trials) if self.trial_budget is None else self.trial_budget
 
     @property
-    def varied(self) -> tuple[str, ...]:
+    def varied_axes(self) -> tuple[str, ...]:
         """Return the paths of its axes that have several values."""
         return tuple(path for path, axis in self.axes.items() if isinstance(axis, dict) or len(axis) > 1)
 
@@ -104,10 +104,10 @@ class SweepFile(BaseModel):
 def read_sweep(path: Path) -> SweepFile:
     """Return what a sweep's file says. Raises InputError if it is missing, cannot be read or is of another format."""
     found = read_json(path)
-    if found is not None and found.get("format") != FORMAT:
+    if found is not None and found.get("format") != FILE_FORMAT_VERSION:
         raise InputError(
             f"{path} is of a storage of format {found.get('format', 1)}, and this version reads and writes format "
-            f"{FORMAT}; give another --storage, or use the version that wrote it"
+            f"{FILE_FORMAT_VERSION}; give another --storage, or use the version that wrote it"
         )
     try:
         sweep = SweepFile.model_validate(found)
@@ -129,19 +129,19 @@ def find_sweeps(name: str, store: Storage) -> list[SweepFile]:
         known = "it holds none" if store.root.is_dir() else "there is no such folder"
         known = suggest_name(name, {*names.values(), *names}) if names else known
         raise InputError(f"no sweep '{name}' in {store.location}; {known}")
-    return sorted(found, key=lambda sweep: (sweep.time, sweep.hash), reverse=True)
+    return sorted(found, key=lambda sweep: (sweep.first_started, sweep.hash), reverse=True)
 
 
 def resolve_trial(name: str, store: Storage) -> str:
     """Return the id of the trial that is called so, by its id or its label. Raises InputError if several are."""
-    store.sync_trials()
+    store.download_sweeps_and_results()
     found: dict[str, None] = {}
     for stem in {} if store.has(name) else list_sweep_names(store):
         sweep = read_sweep(store.root / "sweeps" / f"{stem}.json")
         for key in sweep.trials:
             with contextlib.suppress(ValidationError):  # no result, or one of other custom methods
                 trial = Trial.model_validate((store.result(key) or {}).get("config"))
-                if name in (trial.label(), trial.label(sweep.varied)):
+                if name in (trial.label(), trial.label(sweep.varied_axes)):
                     found[key] = None
     if len(found) > 1:
         raise InputError(f"ID: {len(found)} trials are called '{name}'; name one by its id: {', '.join(found)}")

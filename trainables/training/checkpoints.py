@@ -18,12 +18,12 @@ from trainables.common import process_identity
 from trainables.common.errors import InputError, is_out_of_memory
 from trainables.config.settings import Resources
 from trainables.storage.atomic_files import read_json, read_rows, write_json, write_rows
-from trainables.storage.folder_storage import OUTAGES, Storage
-from trainables.storage.names import META, STEPS
+from trainables.storage.file_names import META_FILE, STEPS
+from trainables.storage.folder_storage import DISK_ERROR_NUMBERS, Storage
 from trainables.training import loop
 from trainables.training.engine import Engine
 
-LAYOUT = ("ranks", "engine", "zero_stage", "precision", "offload_optimizer")
+LAYOUT_FIELDS = ("ranks", "engine", "zero_stage", "precision", "offload_optimizer")
 """Shards belong to one layout; another one cannot read them."""
 
 
@@ -55,9 +55,9 @@ def save_checkpoint(
             reference = torch.tensor(list(state.reference.values()), dtype=torch.float64)
             numbers = torch.tensor(list(state.reference), dtype=torch.int64)
             save_file({"reference": reference, "rows": numbers}, folder / tag / "reference.safetensors")
-        layout = {name: getattr(engine.resources, name) for name in LAYOUT}
+        layout = {name: getattr(engine.resources, name) for name in LAYOUT_FIELDS}
         meta = {"step": state.step, "tag": tag, "layout": layout, "seconds": dict(seconds)}
-        write_json(folder / META, meta)
+        write_json(folder / META_FILE, meta)
     dist.barrier()
     _publish(engine, folder, tag, store)
 
@@ -68,7 +68,7 @@ def _publish(engine: Engine, folder: Path, tag: str, store: Storage) -> None:
     sent = torch.tensor(int(not first or store.try_push(folder / tag)), device=engine.device)
     dist.all_reduce(sent, op=dist.ReduceOp.MIN)
     if engine.rank == 0 and sent:
-        store.finish_checkpoint(folder, tag)
+        store.publish_checkpoint(folder, tag)
     dist.barrier()
     for old in folder.glob("step-*") if first else ():
         if old.name != tag:
@@ -77,13 +77,13 @@ def _publish(engine: Engine, folder: Path, tag: str, store: Storage) -> None:
 
 def read_checkpoint_meta(folder: Path) -> dict[str, Any]:
     """Return a checkpoint's step, tag, layout and seconds; nothing if there is no checkpoint."""
-    return read_json(folder / META) or {}
+    return read_json(folder / META_FILE) or {}
 
 
 def check_layout(folder: Path, resources: Resources) -> None:
     """Raise InputError if a checkpoint was written with another layout than the trial has."""
     meta = read_checkpoint_meta(folder)
-    for name in LAYOUT if meta else ():
+    for name in LAYOUT_FIELDS if meta else ():
         kept, asked = meta["layout"].get(name), getattr(resources, name)
         if kept != asked:
             raise InputError(
@@ -94,7 +94,7 @@ def check_layout(folder: Path, resources: Resources) -> None:
 
 def remove_checkpoint(folder: Path) -> None:
     """Remove a checkpoint; first the file that makes it count."""
-    (folder / META).unlink(missing_ok=True)
+    (folder / META_FILE).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -120,7 +120,7 @@ def restore_checkpoint(
         state = loop.TrainingState(reference, meta["step"], None if multiplier is None else float(multiplier))
         return state, read_rows(place / STEPS)
     except Exception as error:
-        if is_out_of_memory(error) or getattr(error, "errno", None) in OUTAGES:
+        if is_out_of_memory(error) or getattr(error, "errno", None) in DISK_ERROR_NUMBERS:
             raise
         # DeepSpeed, torch, safetensors and pyarrow each raise errors of their own for a damaged file
         first = (str(error).splitlines() or [""])[0]

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from trainables.config.settings import Resources
-from trainables.methods.rectifiers import AdamMetric, TensorSegments
+from trainables.methods.rectifiers import AdamSecondMoments, TensorSegments
 from trainables.training import memory
 
 if not torch.cuda.is_available():
@@ -38,20 +38,21 @@ from deepspeed.utils.tensor_fragment import fragment_address
 # shared-memory collective of CPUs would be compiled at first use; gloo does its work.
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
-SAFE_TYPES = [LossScaler, ZeroStageEnum, fragment_address]
+SAFE_PICKLE_TYPES = [LossScaler, ZeroStageEnum, fragment_address]
 """Types in DeepSpeed's checkpoints apart from tensors and built-in ones: unpickling them runs nothing."""
 
 
 class _TensorsOnly(TorchCheckpointEngine):
-    """Reads DeepSpeed's files, whose pickles may hold tensors, built-in types and SAFE_TYPES, and nothing else."""
+    """Reads DeepSpeed's files, whose pickles may hold tensors, built-in types and SAFE_PICKLE_TYPES, and nothing
+    else."""
 
     def load(self, path: str, map_location: Any = None) -> Any:
-        with torch.serialization.safe_globals(SAFE_TYPES):
+        with torch.serialization.safe_globals(SAFE_PICKLE_TYPES):
             return torch.load(path, map_location=map_location, weights_only=True)
 
 
 class DeepSpeedEngine:
-    """A DeepSpeed engine. `shard()` is this rank's part of the gradient, averaged over ranks."""
+    """A DeepSpeed engine. `grad_shard()` is this rank's part of the gradient, averaged over ranks."""
 
     packs, compiled_losses = False, None
 
@@ -68,14 +69,14 @@ class DeepSpeedEngine:
         """DeepSpeed's BF16_Optimizer, where every rank has the whole fp32 gradient."""
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
-        """Add one micro-batch's gradient; `last` ends the pass and makes `shard()` readable.
+        """Add one micro-batch's gradient; `last` ends the pass and makes `grad_shard()` readable.
 
         The loss is this rank's share of a global sum; DeepSpeed averages over ranks, hence the factor.
         """
         self.inner.set_gradient_accumulation_boundary(last)
         self.inner.backward(loss * self.world)
 
-    def shard(self) -> list[torch.Tensor]:
+    def grad_shard(self) -> list[torch.Tensor]:
         """Views of this rank's gradient whose writes reach `step()`; flat or shaped, padding included."""
         optimizer, stage = self.inner.optimizer, self.stage
         if self.resources.offload_optimizer:
@@ -99,11 +100,11 @@ class DeepSpeedEngine:
         return parts
 
     def gradients(self) -> list[torch.Tensor]:
-        return self.shard()
+        return self.grad_shard()
 
     @cached_property
     def segments(self) -> TensorSegments:
-        """Which elements of `shard()` belong to which trained tensor, in the order of the model's parameters.
+        """Which elements of `grad_shard()` belong to which trained tensor, in the order of the model's parameters.
 
         Once for all passes, of which one must be over. Ranks own other elements of the same tensors.
         """
@@ -117,11 +118,11 @@ class DeepSpeedEngine:
             (parameters,) = optimizer.bf16_groups if self.whole else optimizer.round_robin_bit16_groups
             sizes = [p.numel() for p in parameters]
             starts = None if self.whole else optimizer.round_robin_bit16_offsets[0]
-            begin = self.rank * sum(part.numel() for part in self.shard())
+            begin = self.rank * sum(part.numel() for part in self.grad_shard())
         starts = starts or list(accumulate(sizes, initial=0))
         numbers = {id(p): number for number, p in enumerate(trained)}
         cuts: list[list[tuple[int, int, int]]] = []
-        for part in self.shard():
+        for part in self.grad_shard():
             end = begin + part.numel()
             cuts.append(
                 [
@@ -133,15 +134,15 @@ class DeepSpeedEngine:
             begin = end
         return TensorSegments(len(numbers), cuts)
 
-    def metric(self) -> AdamMetric | None:
-        """Return Adam's second moments of the elements of `shard()`; None of another optimizer."""
+    def adam_second_moments(self) -> AdamSecondMoments | None:
+        """Return Adam's second moments of the elements of `grad_shard()`; None of another optimizer."""
         optimizer = self.inner.optimizer
         base = optimizer.optimizer if self.stage > 0 else optimizer
         keys = self._masters() if self.stage > 0 else [p for p in self.module.parameters() if p.requires_grad]
         moments = [base.state.get(key, {}).get("exp_avg_sq") for key in keys]
         if any(moment is None for moment in moments):
             return None
-        return AdamMetric(moments, base.param_groups[0]["eps"])
+        return AdamSecondMoments(moments, base.param_groups[0]["eps"])
 
     def _masters(self) -> Any:
         """Return the fp32 weights of each group, this rank's part, flat (0.19.8)."""
@@ -166,11 +167,11 @@ class DeepSpeedEngine:
         groups = [getattr(group, "flat_partition", None) for group in optimizer.averaged_gradients.values()]
         return [*optimizer.accumulated_grads_in_cpu.values(), *(flat for flat in groups if flat is not None)]
 
-    def reduce(self, value: torch.Tensor) -> torch.Tensor:
+    def sum_over_shards(self, value: torch.Tensor) -> torch.Tensor:
         """Return the sum over the ranks that hold different shards; a replicated gradient (ZeRO 0) is whole on each."""
-        return value if self.stage == 0 else self.total(value)
+        return value if self.stage == 0 else self.sum_over_ranks(value)
 
-    def total(self, value: torch.Tensor) -> torch.Tensor:
+    def sum_over_ranks(self, value: torch.Tensor) -> torch.Tensor:
         value = value.to(self.device)
         if self.world > 1:
             dist.all_reduce(value)
@@ -178,7 +179,7 @@ class DeepSpeedEngine:
 
     def clear(self) -> None:
         """Zero the gradient of the last pass, so that the next one starts from zero."""
-        for part in self.shard() + (self._sums() if self.resources.offload_optimizer else []):
+        for part in self.grad_shard() + (self._sums() if self.resources.offload_optimizer else []):
             part.zero_()
         self.inner.optimizer.zero_grad()
 
@@ -228,7 +229,7 @@ def create_deepspeed_engine(network: Any, optimizer: torch.optim.Optimizer, reso
     """
     stage = 1 if resources.zero_stage is None else resources.zero_stage
     trained = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
-    zero: dict[str, Any] = {"stage": stage, "reduce_bucket_size": min(memory.BUCKET, trained)}
+    zero: dict[str, Any] = {"stage": stage, "reduce_bucket_size": min(memory.GRADIENT_BUCKET_ELEMENTS, trained)}
     if resources.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
     config: dict[str, Any] = {

@@ -16,7 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from trainables.config.settings import Attention, Resources, Training
 from trainables.methods import objectives
-from trainables.methods.rectifiers import AdamMetric, Combination, Shard, TensorSegments, kernels_for
+from trainables.methods.rectifiers import AdamSecondMoments, Combination, Shard, TensorSegments, triton_kernels_for
 from trainables.training import packed_rows
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 Engine: TypeAlias = "PlainEngine | DeepSpeedEngine"
 
-ALIGNED = 64
+ALIGNED_ELEMENTS = 64
 """Elements: every tensor of a model begins at a multiple of it, so that matrix products find aligned memory."""
-STATES = "states.safetensors"
+STATES_FILE = "states.safetensors"
 
 
 class PlainEngine:
@@ -44,7 +44,7 @@ class PlainEngine:
         self.resources = resources
         self.trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.device = self.shard_device = self.trained[0].device
-        sizes = [-(-parameter.numel() // ALIGNED) * ALIGNED for parameter in self.trained]
+        sizes = [-(-parameter.numel() // ALIGNED_ELEMENTS) * ALIGNED_ELEMENTS for parameter in self.trained]
         self.starts = list(accumulate(sizes, initial=0))
         self.weights = _flatten(self.trained, self.starts)
         self.master = torch.nn.Parameter(self.weights.float())  # of fp32 weights the very same memory
@@ -91,7 +91,7 @@ class PlainEngine:
         self.gradient = self.flat.zero_() if self.gradient is None else self.gradient
         return [self.gradient]
 
-    def shard(self) -> list[torch.Tensor]:
+    def grad_shard(self) -> list[torch.Tensor]:
         """Return the gradient in fp32, as `combine` changes it; what is written there reaches `step`."""
         (self.gradient,) = self.gradients()
         if self.gradient is self.flat and self.flat.dtype != torch.float32:
@@ -111,22 +111,23 @@ class PlainEngine:
 
     @property
     def segments(self) -> TensorSegments:
-        """Which elements of `shard()` belong to which trained tensor, in the order of the model's parameters."""
+        """Which elements of `grad_shard()` belong to which trained tensor, in the order of the model's parameters."""
         cuts = [
             (number, start, start + parameter.numel())
             for number, (parameter, start) in enumerate(zip(self.trained, self.starts, strict=False))
         ]
         return TensorSegments(len(cuts), [cuts])
 
-    def metric(self) -> AdamMetric | None:
-        """Return Adam's second moments of the elements of `shard()`; None of another optimizer and before a step."""
+    def adam_second_moments(self) -> AdamSecondMoments | None:
+        """Return Adam's second moments of the elements of `grad_shard()`; None of another optimizer and before a
+        step."""
         moments = self.optimizer.state[self.master].get("exp_avg_sq")
-        return None if moments is None else AdamMetric([moments], self.optimizer.param_groups[0]["eps"])
+        return None if moments is None else AdamSecondMoments([moments], self.optimizer.param_groups[0]["eps"])
 
-    def reduce(self, value: torch.Tensor) -> torch.Tensor:
+    def sum_over_shards(self, value: torch.Tensor) -> torch.Tensor:
         return value
 
-    def total(self, value: torch.Tensor) -> torch.Tensor:
+    def sum_over_ranks(self, value: torch.Tensor) -> torch.Tensor:
         return value.to(self.device)
 
     def clear(self) -> None:
@@ -139,7 +140,7 @@ class PlainEngine:
         if self._kernels is not None:
             self._step_fused(group)
         else:
-            (self.master.grad,) = self.shard()
+            (self.master.grad,) = self.grad_shard()
             self.optimizer.step()
             self.master.grad = None
             if self.weights.dtype != self.master.dtype:
@@ -149,7 +150,7 @@ class PlainEngine:
     @property
     def _kernels(self) -> Any:
         """Those that take AdamW's step in one reading; None on a CPU and for another optimizer."""
-        return kernels_for(self.master) if isinstance(self.optimizer, torch.optim.AdamW) else None
+        return triton_kernels_for(self.master) if isinstance(self.optimizer, torch.optim.AdamW) else None
 
     def _step_fused(self, group: dict[str, Any]) -> None:
         state, master = self.optimizer.state[self.master], self.master.detach()
@@ -170,10 +171,10 @@ class PlainEngine:
     def save(self, folder: Path, tag: str) -> None:
         """Write the trained weights in fp32 and the optimizer's states."""
         (folder / tag).mkdir(parents=True, exist_ok=True)
-        save_file({"weights": self.master.detach(), **self.optimizer.state[self.master]}, folder / tag / STATES)
+        save_file({"weights": self.master.detach(), **self.optimizer.state[self.master]}, folder / tag / STATES_FILE)
 
     def restore(self, folder: Path, tag: str) -> None:
-        states = load_file(folder / tag / STATES, device=str(self.device))
+        states = load_file(folder / tag / STATES_FILE, device=str(self.device))
         self.master.detach().copy_(states.pop("weights"))
         self.weights.copy_(self.master.detach())
         if states and self._kernels is not None:
@@ -190,15 +191,15 @@ class PlainEngine:
 def create_engine(network: Any, training: Training, resources: Resources, attention: Attention = "sdpa") -> Engine:
     """Return an engine around `network`: DeepSpeed's where ranks, a ZeRO stage or offloading ask for it.
 
-    The plain engine packs rows where the model's `attention` is sdpa and it takes them (`packed_rows.prepare`).
-    Accumulation, loss scaling, clipping and the schedule are this project's.
+    The plain engine packs rows where the model's `attention` is sdpa and it takes them
+    (`packed_rows.enable_packed_rows`). Accumulation, loss scaling, clipping and the schedule are this project's.
     """
-    if resources.is_plain:
+    if resources.uses_plain_engine:
         dtype = torch.bfloat16 if resources.precision == "bf16" else torch.float32
         for parameter in network.parameters():  # and no buffer: positions of rotary embeddings stay exact
             parameter.data = parameter.data.to(dtype)
         cut = resources.compile and network.device.type == "cpu"  # there packed rows are cut by lists, each graph too
-        packs = attention == "sdpa" and not cut and packed_rows.prepare(network)
+        packs = attention == "sdpa" and not cut and packed_rows.enable_packed_rows(network)
         engine = PlainEngine(network, training, resources, packs=packs)
         if resources.compile:
             engine.compile()

@@ -41,7 +41,7 @@ def accumulate_gradient(
     micro_batches: list[MicroBatch] = []
     labels = 0
     for term, side, numbers in terms:
-        totals = count_totals(term.select([side[number] for number in numbers]))
+        totals = count_totals(term.select_examples([side[number] for number in numbers]))
         micro_batches += _cut(engine, term, side, numbers, totals, task.micro_batch)
         labels += totals.tokens
     total = torch.zeros((), dtype=torch.float64, device=engine.device)
@@ -52,7 +52,7 @@ def accumulate_gradient(
         engine.backward(loss, last=number == len(micro_batches))
         total += loss.detach()
         del loss
-    return engine.total(total), labels
+    return engine.sum_over_ranks(total), labels
 
 
 class MicroBatch(NamedTuple):
@@ -87,7 +87,7 @@ def _compute_loss(
     term, sums = micro_batch.term, None
     if reference is not None and term.side == "forget":
         known = torch.tensor([reference[number] for number in micro_batch.numbers])
-        sums = packed_rows.move({"sums": known}, engine.device)["sums"]
+        sums = packed_rows.move_to_device({"sums": known}, engine.device)["sums"]
     # as an argument alone: its logits would lie beside their gradient
     loss = term.loss(
         forward_micro_batch(engine, term, micro_batch.rows, task, micro_batch.totals, sums), micro_batch.totals
@@ -110,15 +110,15 @@ def forward_micro_batch(
     outputs at padding differ, and attention needs no matrix of who sees whom.
     """
     width = totals.longest if term.width == "batch" else term.width and max(term.width, totals.longest)
-    batch = pad_examples(term.select(rows), task.pad, width)
-    where = objectives.positions(term.logits, batch["labels"], batch["attention_mask"])
+    batch = pad_examples(term.select_examples(rows), task.pad, width)
+    where = objectives.position_mask(term.logits, batch["labels"], batch["attention_mask"])
     inputs: dict[str, Any] = {"input_ids": batch["input_ids"], "logits_to_keep": where}
     if engine.packs and term.width is None and term.layer is None and not term.frozen:
-        inputs = packed_rows.pack(batch, where, task.pad, engine.device)
+        inputs = packed_rows.pack_batch(batch, where, task.pad, engine.device)
     elif term.width is not None:
         inputs["attention_mask"] = batch["attention_mask"]
     inputs |= {"use_cache": False, "labels": batch["labels"], "places": where.flatten().nonzero()[:, 0]}
-    inputs = packed_rows.move(inputs, engine.device)
+    inputs = packed_rows.move_to_device(inputs, engine.device)
     labels, places = inputs.pop("labels"), inputs.pop("places")
     if term.layer is not None:
         inputs["output_hidden_states"] = True
@@ -146,7 +146,7 @@ def sum_row_losses(
     numbers: Sequence[int],
     task: Any,
     size: int,
-    term: Term = objectives.NLL,
+    term: Term = objectives.RETAIN_NLL_TERM,
 ) -> dict[int, float]:
     """Return S_i, the summed loss over the labels that `term` reads, of the rows `numbers`, by row number.
 
@@ -161,4 +161,4 @@ def sum_row_losses(
         output = forward_micro_batch(engine, term, batch, task, count_totals(batch))
         own = [place for place in places if place < len(numbers)]
         sums[own] = output.losses.double().sum(1)[: len(own)]
-    return dict(zip(numbers, engine.total(sums).tolist(), strict=True))
+    return dict(zip(numbers, engine.sum_over_ranks(sums).tolist(), strict=True))

@@ -19,9 +19,9 @@ from trainables.training import forward_backward, runtime, sampling
 from trainables.training.engine import Engine, PlainEngine
 
 MAX_ATTEMPTS = 10
-OBSERVED = 1 << 20
+SEED_OFFSET = 1 << 20
 """Added to the seed of the rows that `observe` measures on, so that they are not the step's own."""
-OTHER_ANSWERS = objectives.Term("forget", objectives.nll, answers="other")
+OTHER_ANSWERS_TERM = objectives.Term("forget", objectives.nll, answers="other")
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,18 @@ class TrainingTask:
         training = self.training
         return int(training.warmup_epochs * len(self.forget) // training.batch_size) or training.warmup_steps
 
-    def sampled_rows(self) -> list[int]:
+    def sampled_forget_rows(self) -> list[int]:
         """Return the forget rows that the run's steps take at their first attempts, sorted."""
-        return sampling.sampled_rows(self.seed, self.count_steps(), len(self.forget), self.training.batch_size)
+        return sampling.sampled_forget_rows(self.seed, self.count_steps(), len(self.forget), self.training.batch_size)
 
     def forget_batch(self, step: int, attempt: int) -> list[int]:
-        """Return the step's forget rows. Another attempt takes only rows of `sampled_rows`, which have an S_i^0."""
+        """Return the step's forget rows. Another attempt takes only rows of `sampled_forget_rows`, which have an
+        S_i^0."""
         size = self.training.batch_size
-        known: Sequence[int] = range(len(self.forget)) if attempt == 0 else self.sampled_rows()
+        known: Sequence[int] = range(len(self.forget)) if attempt == 0 else self.sampled_forget_rows()
         drawn = [known[number] for number in sampling.forget_batch(self.seed, step, attempt, len(known), size)]
         if isinstance(self.forget, sampling.AnsweredRows):
-            return self.forget.number(drawn, step * size)
+            return self.forget.number_answered_rows(drawn, step * size)
         return drawn
 
     def rows(self, side: objectives.Side) -> Sequence[Example]:
@@ -100,14 +101,14 @@ def initial_state(engine: Engine, task: TrainingTask) -> TrainingState:
     state = TrainingState(None, multiplier=task.objective.dual and task.objective.dual.start)
     if not task.objective.needs_reference:
         return state
-    rows, numbers, batch = task.forget, task.sampled_rows(), task.training.batch_size
+    rows, numbers, batch = task.forget, task.sampled_forget_rows(), task.training.batch_size
     size = task.micro_batch or batch // engine.world
     engine.module.eval()
     state.reference = forward_backward.sum_row_losses(engine, rows, numbers, task, size)
     if isinstance(rows, sampling.AnsweredRows):
         epochs = -(-task.count_steps() * batch // len(rows))
         items = [epoch * len(rows) + number for epoch in range(epochs) for number in numbers]
-        others = forward_backward.sum_row_losses(engine, rows, items, task, size, OTHER_ANSWERS)
+        others = forward_backward.sum_row_losses(engine, rows, items, task, size, OTHER_ANSWERS_TERM)
         state.reference = {item: state.reference[item % len(rows)] - others[item] for item in items}
     engine.module.train()
     return state
@@ -185,10 +186,10 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
     """Take the passes of a step that come once, whatever its attempts; the engine's gradient is zero after them."""
     observed, found = None, {}
     if task.observe and step % task.observe == 0:  # first, and with random numbers of its own: it changes nothing
-        _seed_noise(engine, task.seed + OBSERVED, step, 0)
-        rows = sampling.retain_batch(task.seed + OBSERVED, step, 0, len(task.retain), task.training.batch_size)
+        _seed_noise(engine, task.seed + SEED_OFFSET, step, 0)
+        rows = sampling.retain_batch(task.seed + SEED_OFFSET, step, 0, len(task.retain), task.training.batch_size)
         found["observed_retain_loss"], _ = _retain_pass(engine, task, rows)
-        observed = [part.clone() for part in engine.shard()]
+        observed = [part.clone() for part in engine.grad_shard()]
         engine.clear()
     _seed_noise(engine, task.seed, step, 0)
     rows = []
@@ -203,7 +204,7 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
         loss, tokens = _retain_pass(engine, task, rows[part::parts])
         if task.rectifier.needs_retain:
             task.rectifier.update_average(engine.gradients())
-        gradient = [each.clone() for each in engine.shard()] if shared else None
+        gradient = [each.clone() for each in engine.grad_shard()] if shared else None
         engine.clear()
         losses.append(loss)
         counts.append(tokens)
@@ -213,7 +214,7 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
 
 def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int]) -> tuple[torch.Tensor, int]:
     """Leave the gradient of the plain loss on retain rows in the engine; return loss and label tokens."""
-    return forward_backward.accumulate_gradient(engine, [(objectives.NLL, task.retain, rows)], task, None)
+    return forward_backward.accumulate_gradient(engine, [(objectives.RETAIN_NLL_TERM, task.retain, rows)], task, None)
 
 
 def _rectified_gradient(
@@ -224,7 +225,7 @@ def _rectified_gradient(
     weight: Any = 0.0
     for term in task.objective.terms:
         if _is_retain_nll(term) and state.multiplier is not None:
-            loss = objectives.scaled(objectives.nll, state.multiplier)
+            loss = objectives.scale_loss(objectives.nll, state.multiplier)
             term = replace(term, loss=loss, nll_weight=state.multiplier)
         if _is_retain_nll(term) and passed.gradient is not None:
             weight += 0.0 if balanced else term.nll_weight or 0.0
@@ -233,10 +234,10 @@ def _rectified_gradient(
     loss, tokens = forward_backward.accumulate_gradient(engine, terms, task, state.reference)
     if passed.gradient is not None:
         if balanced:  # stays on the device, as a GPU would be waited for
-            pair = rectifiers.dot_products(engine.shard(), passed.gradient)
-            weight = objectives.balancing_weight(engine.reduce(pair))
+            pair = rectifiers.dot_products(engine.grad_shard(), passed.gradient)
+            weight = objectives.balancing_weight(engine.sum_over_shards(pair))
         loss += weight * passed.losses["retain_loss"]
-        for part, kept in zip(engine.shard(), passed.gradient, strict=True):
+        for part, kept in zip(engine.grad_shard(), passed.gradient, strict=True):
             if balanced:
                 part.addcmul_(kept, weight.to(part))
             else:
@@ -250,7 +251,7 @@ def _rectified_gradient(
     if task.rectifier.by_tensor:
         task.rectifier.segments = engine.segments
     if task.rectifier.needs_metric:
-        task.rectifier.metric = engine.metric()
+        task.rectifier.metric = engine.adam_second_moments()
     try:
         outcome = _rectify(engine, task.rectifier, products)
     except FloatingPointError as error:
@@ -281,7 +282,7 @@ def _read(
 def _rectify(engine: Engine, rectifier: rectifiers.Rectifier, products: list[float]) -> rectifiers.Outcome:
     """Rectify the engine's gradient: written there, or left to the optimizer's own reading where both can."""
     if not products or not isinstance(engine, PlainEngine):
-        return rectifier.apply(engine.shard(), engine.reduce)
+        return rectifier.apply(engine.grad_shard(), engine.sum_over_shards)
     found = rectifier.decide(*products)
     if not found.outcome.degenerate:
         engine.combine(found, rectifier.average)
@@ -297,7 +298,7 @@ def _cosine(engine: Engine, retain: list[torch.Tensor] | None, step: int) -> flo
     """Return the cosine of the engine's gradient and an observed one; NaN between observations."""
     if retain is None:
         return math.nan
-    dot, retain_square, square = engine.reduce(rectifiers.dot_products(engine.shard(), retain)).tolist()
+    dot, retain_square, square = engine.sum_over_shards(rectifiers.dot_products(engine.grad_shard(), retain)).tolist()
     _check_finite(retain_square, "squared norm of the observed retain gradient", step)
     norm = math.sqrt(retain_square * square)
     return dot / norm if norm > 0 else 0.0

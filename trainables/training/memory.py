@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
-from trainables.config.settings import CACHED_PER_PASS, LABELS_AT_ONCE, Resources, Shape
+from trainables.config.settings import CACHED_TOKENS, LABELS_AT_ONCE, Resources, Shape
 from trainables.config.trial import Trial
 from trainables.methods import method_constants
 
-WIDTH = {"fp32": 4, "bf16": 2}
-FILLED, USABLE = 0.76, 0.92
+WEIGHT_BYTES = {"fp32": 4, "bf16": 2}
+FILLED, MEMORY_SHARE = 0.76, 0.92
 """The shares of a device's memory that states and a whole trial may take: the rest is CUDA's and its allocator's."""
-BUCKET, GATHERED = 500_000_000, 1_000_000_000
+GRADIENT_BUCKET_ELEMENTS, GATHERED_WEIGHT_ELEMENTS = 500_000_000, 1_000_000_000
 """Elements at the most of DeepSpeed's buffer of gradients, and of weights that ZeRO 3 keeps gathered."""
 PROCESS = 0.52e9
 """Bytes of a process that has imported torch, transformers and Ray (torch 2.13, its CPU build), before any model."""
@@ -29,7 +29,7 @@ LEAST_TOKENS, CPU_TOKENS, MOST_TOKENS = 1024, 4096, 65536
 GROUPS = Path("/proc/self/cgroup")
 LIMITS = {"": Path("/sys/fs/cgroup/memory.max"), "memory": Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")}
 """Linux's control groups that this process is in, and their files of the most memory, of version 2 and 1."""
-UNGATED = ("phi", "gpt_neox", "gpt2", "opt")
+UNGATED_MODEL_TYPES = ("phi", "gpt_neox", "gpt2", "opt")
 """Architectures, as config.json's model_type has them, whose feed-forward layer has no gate."""
 
 
@@ -61,7 +61,7 @@ class PeakMemory:
     evaluation: float
 
     @property
-    def training(self) -> float:
+    def training_bytes(self) -> float:
         return self.states.total + self.buffers + self.activations
 
     @property
@@ -99,10 +99,10 @@ def machine_memory() -> int:
 
 def usable_share(resources: Resources) -> float:
     """Return the share of a GPU's memory that a process may take: less than its part, for its neighbours."""
-    return 1.0 if resources.gpus >= 1 else USABLE * resources.gpus
+    return 1.0 if resources.gpus >= 1 else MEMORY_SHARE * resources.gpus
 
 
-def shape_of(settings: Mapping[str, Any]) -> Shape | None:
+def parse_model_shape(settings: Mapping[str, Any]) -> Shape | None:
     """Return the sizes in a config.json; None if it names them in another way, or has something else there."""
     try:
         heads, hidden = settings["num_attention_heads"], settings["hidden_size"]
@@ -114,7 +114,7 @@ def shape_of(settings: Mapping[str, Any]) -> Shape | None:
             head_size=settings.get("head_dim") or hidden // heads,
             intermediate=settings["intermediate_size"],
             vocabulary=settings["vocab_size"],
-            gated=settings.get("model_type") not in UNGATED,
+            gated=settings.get("model_type") not in UNGATED_MODEL_TYPES,
             tied=bool(settings.get("tie_word_embeddings")),
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
@@ -130,11 +130,11 @@ def estimate_states(trial: Trial, parameters: int, trained: int, stage: int, *, 
     fp32, and an fp32 copy of bf16 weights.
     """
     resources = trial.resources
-    width, owner = WIDTH[resources.precision], resources.ranks if stage >= 1 else 1
+    width, owner = WEIGHT_BYTES[resources.precision], resources.ranks if stage >= 1 else 1
     whole = stage == 1 and resources.precision == "bf16"
     split = 0 if resources.offload_optimizer and resources.gpus else 4 * trained / owner
     gradients, copies = trained * (width + 4 if whole else 4 / owner), 3 if stage >= 1 else 2
-    if resources.is_plain:
+    if resources.uses_plain_engine:
         gradients, copies = trained * (2 * width + 4 * several), 3 if resources.precision == "bf16" else 2
     return MemoryStates(
         weights=parameters * width / (resources.ranks if stage == 3 else 1),
@@ -171,13 +171,13 @@ def has_retain_term(trial: Trial) -> bool:
     return "retain_loss" in METHODS[trial.method].needs and settings.retain_coefficient != 0
 
 
-def choose_stage(trial: Trial, parameters: int, trained: int, memory: float | None) -> int:
+def choose_stage_that_fits(trial: Trial, parameters: int, trained: int, memory: float | None) -> int:
     """Return the first ZeRO stage whose states fit `FILLED` of a device's `memory` (bytes), else 3; of one rank 0 or 1.
 
     Of bf16 on several ranks from 2 on: at 1 DeepSpeed keeps a whole fp32 gradient on every rank. `memory` None: any.
     """
     if trial.resources.ranks == 1:
-        return 0 if trial.resources.is_plain else 1
+        return 0 if trial.resources.uses_plain_engine else 1
     room = math.inf if memory is None else FILLED * memory
     stages = (2,) if trial.resources.precision == "bf16" else (1, 2)
     return next((stage for stage in stages if estimate_states(trial, parameters, trained, stage).total <= room), 3)
@@ -195,23 +195,25 @@ def estimate_peak(
     tokens = rows * length * (2 if "pairs" in method.needs else 1)
     activations = tokens * _token_bytes(trial, shape, length)
     if method.strength is not None:  # weights, gradients, AdamW's moments and three vectors, in fp32
-        part = 4 * shape.parameters / resources.ranks
+        part = 4 * shape.parameter_count / resources.ranks
         held = MemoryStates(part, part, 2 * part, 3 * part, 0)
-        moved = 4 * shape.parameters
-        tokens = evaluation_tokens(resources, shape, 4, None if limit is None else limit - moved)
+        moved = 4 * shape.parameter_count
+        tokens = pass_tokens(resources, shape, 4, None if limit is None else limit - moved)
         left = max(0.0, moved + _evaluation_bytes(tokens, shape, 4) - held.total)
         return PeakMemory(held, 0 if resources.gpus else PROCESS, activations, left)
-    width, trained = WIDTH[resources.precision], _count_trained(trial, shape)
+    width, trained = WEIGHT_BYTES[resources.precision], _count_trained(trial, shape)
     copied = stage == 3 or (trial.training.lora_rank and trial.training.eval_every)
-    copy = width * shape.parameters if copied else 0
-    buffers = 0 if resources.is_plain else 2 * min(BUCKET, trained)
+    copy = width * shape.parameter_count if copied else 0
+    buffers = 0 if resources.uses_plain_engine else 2 * min(GRADIENT_BUCKET_ELEMENTS, trained)
     if stage == 3 and resources.ranks > 1:
-        buffers += min(BUCKET, trained) + min(GATHERED, shape.parameters)
+        buffers += min(GRADIENT_BUCKET_ELEMENTS, trained) + min(GATHERED_WEIGHT_ELEMENTS, shape.parameter_count)
     several = rows < trial.training.batch_size // resources.ranks or _needs_wide_gradient(trial)
-    held = estimate_states(trial, shape.parameters, trained, stage, several=several)
-    taken = width * buffers if resources.gpus else PROCESS + (width * shape.parameters if resources.ranks == 1 else 0)
+    held = estimate_states(trial, shape.parameter_count, trained, stage, several=several)
+    taken = (
+        width * buffers if resources.gpus else PROCESS + (width * shape.parameter_count if resources.ranks == 1 else 0)
+    )
     room = None if limit is None else limit - held.total - taken - copy
-    tokens = evaluation_tokens(resources, shape, width, room)
+    tokens = pass_tokens(resources, shape, width, room)
     return PeakMemory(held, taken, activations, copy + _evaluation_bytes(tokens, shape, width))
 
 
@@ -221,7 +223,7 @@ def _count_trained(trial: Trial, shape: Shape) -> int:
         return 3 * shape.hidden * shape.intermediate
     rank = trial.training.lora_rank
     if rank is None:
-        return shape.parameters
+        return shape.parameter_count
     wide, narrow = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
     sides = 2 * (shape.hidden + wide) + 2 * (shape.hidden + narrow)
     sides += (3 if shape.gated else 2) * (shape.hidden + shape.intermediate)
@@ -234,7 +236,7 @@ def _token_bytes(trial: Trial, shape: Shape, length: int) -> float:
     A layer: norms in fp32 and their results, queries, keys, values, output, five vectors of the feed-forward, a mask.
     The loss: three tensors over the vocabulary in fp32, six for distributions. Checkpointing keeps a vector a layer.
     """
-    width = WIDTH[trial.resources.precision]
+    width = WEIGHT_BYTES[trial.resources.precision]
     layer = (8 + 4 * width) * shape.hidden + 4 * width * shape.heads * shape.head_size
     layer += 5 * width * shape.intermediate + width * length
     if trial.target.attention == "eager":
@@ -246,7 +248,7 @@ def _token_bytes(trial: Trial, shape: Shape, length: int) -> float:
     return layers + shape.vocabulary * (24 if distributions else 12)
 
 
-def evaluation_tokens(resources: Resources, shape: Shape | None, width: int, room: float | None) -> int:
+def pass_tokens(resources: Resources, shape: Shape | None, width: int, room: float | None) -> int:
     """Return the padded tokens of an evaluation's pass: as set, or as many as `room` bytes of a GPU hold.
 
     `shape` None, `room` None: where sizes are not known, and on a CPU.
@@ -265,7 +267,7 @@ def _evaluation_bytes(tokens: int, shape: Shape, width: int) -> float:
     """Return the bytes of keys and values of generations, or of a pass over answers, of which all tokens are labels."""
     kept = 2 * (shape.layers + 1) * shape.kv_heads * shape.head_size * width
     read = width * (shape.vocabulary + 8 * shape.hidden + 3 * shape.intermediate)
-    return max(tokens * CACHED_PER_PASS * kept, tokens * read + min(tokens, LABELS_AT_ONCE) * 8 * shape.vocabulary)
+    return max(tokens * CACHED_TOKENS * kept, tokens * read + min(tokens, LABELS_AT_ONCE) * 8 * shape.vocabulary)
 
 
 def fit_memory(trial: Trial, shape: Shape, longest: int, memory: float | None) -> MemoryFit:
@@ -275,12 +277,12 @@ def fit_memory(trial: Trial, shape: Shape, longest: int, memory: float | None) -
     """
     resources, stage = trial.resources, trial.resources.zero_stage
     if stage is None:
-        stage = choose_stage(trial, shape.parameters, _count_trained(trial, shape), memory)
+        stage = choose_stage_that_fits(trial, shape.parameter_count, _count_trained(trial, shape), memory)
     length = max(longest, minimum_row_length(trial))
-    share, limit = trial.training.batch_size // resources.ranks, None if memory is None else USABLE * memory
+    share, limit = trial.training.batch_size // resources.ranks, None if memory is None else MEMORY_SHARE * memory
     rows = resources.micro_batch or share
     whole = estimate_peak(trial, shape, stage, rows, length, limit)
-    if resources.micro_batch is None and limit is not None and whole.training > limit:
+    if resources.micro_batch is None and limit is not None and whole.training_bytes > limit:
         one = estimate_peak(trial, shape, stage, 1, length)
         parts = -(-share // max(1, int((limit - one.states.total - one.buffers) / one.activations)))
         rows = -(-share // parts)
@@ -292,4 +294,4 @@ def minimum_row_length(trial: Trial) -> int:
     """Return the tokens that a term over all positions pads its rows to at least; 0: only to each other."""
     settings = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     padded = "distributions" in METHODS[trial.method].needs and settings.kl_reduction == "all_positions_fixed_pad"
-    return method_constants.FIXED_PAD if padded else 0
+    return method_constants.FIXED_PAD_TOKENS if padded else 0

@@ -16,23 +16,23 @@ from trainables.storage.atomic_files import publish_folder, read_json
 from trainables.training import memory, weight_files
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-TOKENIZER = ("tokenizer.json", "tokenizer.model")
-WEIGHTS = (weight_files.WHOLE, weight_files.INDEX)
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model")
+WEIGHT_FILES = (weight_files.WHOLE_WEIGHTS_FILE, weight_files.WEIGHTS_INDEX_FILE)
 
 
-def check_model(model: Model, field: str = "target") -> bool:
+def check_model_folder(model: Model, field: str = "target") -> bool:
     """Return True for a folder, False for a hub id. Raise InputError with what keeps a folder from being loaded."""
     folder = typed_paths.expand_home(model.path)
     if not _is_folder(model.path, f"{field}: no model folder '{model.path}'"):
         return False
-    if problem := weight_files.check_adapter(folder):
+    if problem := weight_files.explain_adapter(folder):
         raise InputError(f"{field}: {problem}")
-    for files in (("config.json",), WEIGHTS, TOKENIZER if model.tokenizer is None else ()):
+    for files in (("config.json",), WEIGHT_FILES, TOKENIZER_FILES if model.tokenizer is None else ()):
         if files and not any(typed_paths.is_file(folder / file) for file in files):
-            there = typed_paths.list_folder(folder)
-            other = "; --set tokenizer=DIR_OR_HUB_ID takes it from another place" if files == TOKENIZER else ""
+            there = typed_paths.describe_folder(folder)
+            other = "; --set tokenizer=DIR_OR_HUB_ID takes it from another place" if files == TOKENIZER_FILES else ""
             raise InputError(f"{field}: model folder {folder} has no {files[0]}; it has {there}{other}")
-    if problems := weight_files.check_weights(folder, model.attention, _eager(field)):
+    if problems := weight_files.list_weight_problems(folder, model.attention, _eager(field)):
         raise InputError("; ".join(f"{field}: {problem}" for problem in problems))
     return True
 
@@ -42,13 +42,13 @@ def _eager(field: str) -> str:
     return "--attention eager" if field == "--model" else "--set attention=eager"
 
 
-def check_tokenizer(place: str) -> bool:
+def check_tokenizer_folder(place: str) -> bool:
     """Return True for a folder with a tokenizer, False for a hub id. Raise InputError naming what is missing."""
     folder = typed_paths.expand_home(place)
     if not _is_folder(place, f"tokenizer: no folder {typed_paths.describe_path(place)}"):
         return False
-    if not any(typed_paths.is_file(folder / file) for file in TOKENIZER):
-        raise InputError(f"tokenizer: {folder} has no tokenizer.json; it has {typed_paths.list_folder(folder)}")
+    if not any(typed_paths.is_file(folder / file) for file in TOKENIZER_FILES):
+        raise InputError(f"tokenizer: {folder} has no tokenizer.json; it has {typed_paths.describe_folder(folder)}")
     return True
 
 
@@ -60,18 +60,18 @@ def _is_folder(place: str, missing: str) -> bool:
 
 def fingerprint_model(model: Model) -> str:
     """Return what names weights and tokenizer: the content of a folder, or hub id and revision."""
-    if check_model(model):
+    if check_model_folder(model):
         found = "files:" + fingerprints.hash_model(typed_paths.expand_home(model.path))
     else:
         found = f"hub:{model.path}@{model.revision or 'main'}"
     if model.tokenizer is None:
         return found
-    if hub_folders.parse_folder(model.tokenizer) or not check_tokenizer(model.tokenizer):
+    if hub_folders.parse_cache_folder(model.tokenizer) or not check_tokenizer_folder(model.tokenizer):
         return f"{found}+{hub_folders.hub_id_of(model.tokenizer)}"
     return f"{found}+{fingerprints.hash_tokenizer(typed_paths.expand_home(model.tokenizer))}"
 
 
-def shape_of(model: Model) -> Shape | None:
+def read_model_shape(model: Model) -> Shape | None:
     """Return the sizes in the model's configuration, of a hub id too; None if it names them in another way."""
     from transformers import AutoConfig
 
@@ -80,7 +80,7 @@ def shape_of(model: Model) -> Shape | None:
         settings = AutoConfig.from_pretrained(source, revision=model.revision, trust_remote_code=False).to_dict()
     except Exception as error:
         raise InputError(f"target: cannot read '{model.path}': {_advice(model.path, error, 'target')}") from error
-    return memory.shape_of(settings)
+    return memory.parse_model_shape(settings)
 
 
 def read_precision(folder: Path) -> str:
@@ -95,7 +95,7 @@ def load_model(model: Model, precision: str = "fp32", field: str = "target") -> 
     import torch
     from transformers import AutoModelForCausalLM
 
-    check_model(model, field)
+    check_model_folder(model, field)
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans a graph for every new shape, and its gradients vary
     tokenizer, source = load_tokenizer(model, field), _source(model.path)
     try:
@@ -115,7 +115,7 @@ def load_model(model: Model, precision: str = "fp32", field: str = "target") -> 
     if getattr(network, "peft_config", None):
         raise InputError(f"{field}: '{model.path}' has an adapter; {weight_files.MERGE}")
     mismatched = (name for name, *_ in read["mismatched_keys"])
-    if problem := weight_files.describe_tensors(read["missing_keys"], read["unexpected_keys"], mismatched):
+    if problem := weight_files.describe_tensor_mismatch(read["missing_keys"], read["unexpected_keys"], mismatched):
         raise InputError(f"{field}: '{model.path}' {problem}")
     rows = network.get_input_embeddings().num_embeddings
     if any(token >= rows for token in tokenizer.all_special_ids):
@@ -151,7 +151,7 @@ def _source(path: str) -> str:
     return path
 
 
-def with_adapters(network: Any, rank: int, alpha: int) -> Any:
+def add_lora_adapters(network: Any, rank: int, alpha: int) -> Any:
     """Return `network` with LoRA adapters (Hu et al., 2021), alone trained, on every linear layer but the head."""
     from peft import LoraConfig, get_peft_model
 
@@ -174,7 +174,7 @@ def save_model(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any])
     _add_older_names(staging)
     for file in staging.glob("*.safetensors"):  # which safetensors lets nobody else read
         shutil.copymode(staging / "config.json", file)
-    (staging / fingerprints.RECIPE).write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
+    (staging / fingerprints.RECIPE_FILE).write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
     publish_folder(staging, folder)
 
 

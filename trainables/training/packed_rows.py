@@ -1,7 +1,8 @@
 """Rows of a micro-batch behind each other in one row, without padding: each token attends within its own row.
 
 transformers hands a model's keywords `cu_seq_lens_q` (where rows begin and end) and `max_length_q` (tokens of the
-longest) on to the attention function. Which models may take such rows is found out by comparison (`prepare`).
+longest) on to the attention function. Which models may take such rows is found out by comparison
+(`enable_packed_rows`).
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from transformers.masking_utils import sdpa_mask
 from trainables.common.tokenized_row import Example
 from trainables.inference.padded_batch import pad_examples
 
-NAME = "packed_rows"
+ATTENTION_NAME = "packed_rows"
 """Of the attention function, which is sdpa, with sdpa's masks, where rows are not packed."""
-MULTIPLE = 64
+TOKEN_COUNT_MULTIPLE = 64
 """Tokens of a pack on a GPU are a multiple of it, so that shapes are few: one more row fills up, without labels."""
 TOLERANCE, BF16_TOLERANCE = 1e-4, 3e-2
 """Relative, of the logits of packed rows: rounding. Tokens that see another row are far outside."""
-GROUPED: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
+GQA_OPTION: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
 """What torch asks for, from 2.13 on, where several heads share their keys."""
 
 
-def attend(
+def attend_within_rows(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, **keywords: Any
 ) -> tuple[torch.Tensor, None]:
     """Return causal attention within each row: (1, heads, tokens, size) three times to (1, tokens, heads, size).
@@ -48,20 +49,20 @@ def attend(
         return torch.cat(found, 1), None
     q, k, v = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
     longest = keywords["max_length_q"]
-    whole: Any = varlen_attn(q, k, v, cuts, cuts, longest, longest, scale=scale, window_size=(-1, 0), **GROUPED)
+    whole: Any = varlen_attn(q, k, v, cuts, cuts, longest, longest, scale=scale, window_size=(-1, 0), **GQA_OPTION)
     return whole.unsqueeze(0), None
 
 
-AttentionInterface.register(NAME, attend)
-AttentionMaskInterface.register(NAME, sdpa_mask)
+AttentionInterface.register(ATTENTION_NAME, attend_within_rows)
+AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
 
 
-def pack(batch: dict[str, torch.Tensor], where: torch.Tensor, pad: int, device: torch.device) -> dict[str, Any]:
+def pack_batch(batch: dict[str, torch.Tensor], where: torch.Tensor, pad: int, device: torch.device) -> dict[str, Any]:
     """Return a model's keywords for the rows of a collated batch on the host, with logits at the mask `where`.
 
     The attention mask has no meaning but that transformers looks for none.
     """
-    real, multiple = batch["attention_mask"].bool(), 1 if device.type == "cpu" else MULTIPLE
+    real, multiple = batch["attention_mask"].bool(), 1 if device.type == "cpu" else TOKEN_COUNT_MULTIPLE
     lengths = real.sum(1).tolist()
     if filler := -sum(lengths) % multiple:
         lengths.append(filler)
@@ -75,7 +76,7 @@ def pack(batch: dict[str, torch.Tensor], where: torch.Tensor, pad: int, device: 
     }
 
 
-def move(values: dict[str, Any], device: torch.device) -> dict[str, Any]:
+def move_to_device(values: dict[str, Any], device: torch.device) -> dict[str, Any]:
     """Return `values` with the host's tensors on a device, where one copy brings them; a GPU is not waited for."""
     if device.type == "cpu":
         return values
@@ -87,7 +88,7 @@ def move(values: dict[str, Any], device: torch.device) -> dict[str, Any]:
     return values | {name: part.view(tensor.shape).to(tensor.dtype) for (name, tensor), part in moved}
 
 
-def prepare(network: Any) -> bool:
+def enable_packed_rows(network: Any) -> bool:
     """Let a model attend by rows; return whether it takes packed rows, else leave it with sdpa.
 
     Windows and layers of other kinds are told by its configuration, for rows of a few tokens would not show them.
@@ -97,7 +98,7 @@ def prepare(network: Any) -> bool:
     other = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
     if other or getattr(config, "sliding_window", None) or getattr(config, "attention_chunk_size", None):
         return False
-    network.set_attn_implementation(NAME)
+    network.set_attn_implementation(ATTENTION_NAME)
     try:
         agrees = _agrees(network)
     except Exception:  # keywords, sizes or a precision that a family or its attention does not take, in any words
@@ -113,7 +114,7 @@ def _agrees(network: Any) -> bool:
     """Return whether two rows have the same logits packed and padded, after a pass in which dropout may refuse."""
     batch = pad_examples([Example(tuple(range(3, 15)), 1), Example(tuple(range(15, 20)), 1)], 0)
     where = batch["attention_mask"].bool() & (batch["input_ids"] != 4)  # not all: the head has to be told of places
-    inputs = move(pack(batch, where, 0, network.device), network.device)
+    inputs = move_to_device(pack_batch(batch, where, 0, network.device), network.device)
     network.train()(**inputs, use_cache=False)
     packed = network.eval()(**inputs, use_cache=False).logits[0].float()
     ids, where = batch["input_ids"].to(network.device), where.to(network.device)

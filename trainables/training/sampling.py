@@ -2,7 +2,7 @@
 
 Forget rows come as a stream of permutations, one an epoch, cut into batches. Retain rows are uniform with
 replacement, one for each forget row (as TOFU's published code draws them). A second attempt at a step
-(the paper's remark to Theorem 1: draw another batch) takes random rows of `sampled_rows`.
+(the paper's remark to Theorem 1: draw another batch) takes random rows of `sampled_forget_rows`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from trainables.common.tokenized_row import AnsweredExample, Example
 
-FORGET, RETAIN, AGAIN, NOISE, ANSWER = 1, 2, 3, 4, 5
+FORGET_STREAM, RETAIN_STREAM, AGAIN_STREAM, NOISE_STREAM, ANSWER_STREAM = 1, 2, 3, 4, 5
 
 
 class AnsweredRows(Sequence[Example]):
@@ -40,11 +40,11 @@ class AnsweredRows(Sequence[Example]):
 
     def __getitem__(self, at: Any) -> Any:
         epoch, row = divmod(at, len(self))
-        drawn = int(_generator(self.seed, ANSWER, epoch, row).integers(len(self.answers)))
+        drawn = int(_generator(self.seed, ANSWER_STREAM, epoch, row).integers(len(self.answers)))
         own = self.rows[row]
         return AnsweredExample(own.input_ids, own.answer_start, other=self.encode(row, self.answers[drawn]))
 
-    def number(self, rows: Sequence[int], start: int) -> list[int]:
+    def number_answered_rows(self, rows: Sequence[int], start: int) -> list[int]:
         """Return the items of rows that stand from place `start` on in the stream of epochs."""
         return [row + (start + place) // len(self) * len(self) for place, row in enumerate(rows)]
 
@@ -52,30 +52,30 @@ class AnsweredRows(Sequence[Example]):
 def forget_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:
     """Return the row numbers of the effective forget batch of `step` (from 0)."""
     if attempt > 0:
-        draw = _generator(seed, AGAIN, step, attempt)
+        draw = _generator(seed, AGAIN_STREAM, step, attempt)
         return draw.choice(rows, size=batch_size, replace=batch_size > rows).tolist()
     stream: list[int] = []
     start = step * batch_size
     epoch, offset = divmod(start, rows)
     while len(stream) < offset + batch_size:
-        stream.extend(_generator(seed, FORGET, epoch, 0).permutation(rows).tolist())
+        stream.extend(_generator(seed, FORGET_STREAM, epoch, 0).permutation(rows).tolist())
         epoch += 1
     return stream[offset : offset + batch_size]
 
 
-def sampled_rows(seed: int, steps: int, rows: int, batch_size: int) -> list[int]:
+def sampled_forget_rows(seed: int, steps: int, rows: int, batch_size: int) -> list[int]:
     """Return the forget rows of `steps` steps at their first attempts, sorted: all of them from one epoch on."""
     return sorted(forget_batch(seed, 0, 0, rows, min(rows, steps * batch_size)))
 
 
 def retain_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:
     """Return the row numbers of the effective retain batch of `step` (from 0)."""
-    return _generator(seed, RETAIN, step, attempt).integers(rows, size=batch_size).tolist()
+    return _generator(seed, RETAIN_STREAM, step, attempt).integers(rows, size=batch_size).tolist()
 
 
 def noise_seed(seed: int, step: int, attempt: int, rank: int) -> int:
     """Return the 64-bit seed of torch's generators for one attempt at a step on one rank: dropout and the like."""
-    return int(np.random.SeedSequence([seed, NOISE, step, attempt, rank]).generate_state(1, np.uint64)[0])
+    return int(np.random.SeedSequence([seed, NOISE_STREAM, step, attempt, rank]).generate_state(1, np.uint64)[0])
 
 
 def count_steps(rows: int, batch_size: int, epochs: float, max_steps: int | None) -> int:

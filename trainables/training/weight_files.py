@@ -12,21 +12,21 @@ from trainables.common import typed_paths
 from trainables.common.errors import InputError
 from trainables.storage.atomic_files import read_json
 
-WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+WHOLE_WEIGHTS_FILE, WEIGHTS_INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 MERGE = "merge the adapter into its base model (peft: merge_and_unload, save_pretrained) and give that folder"
-WRAPPERS = {"base_layer", "lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "original_module"}
-WRAPPERS |= {"modules_to_save", "_orig_mod", "_fsdp_wrapped_module", "_forward_module", "_checkpoint_wrapped_module"}
+WRAP_NAMES = {"base_layer", "lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "original_module"}
+WRAP_NAMES |= {"modules_to_save", "_orig_mod", "_fsdp_wrapped_module", "_forward_module", "_checkpoint_wrapped_module"}
 """Parts of names of peft, torch.compile, FSDP and DeepSpeed, which a model that is saved by itself does not have."""
-BUFFERS = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias|attention\.(masked_)?bias|position_ids)$")
+BUFFER_NAMES = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias|attention\.(masked_)?bias|position_ids)$")
 """Tensors of older files that are computed by now: no weights."""
-WITHOUT_SDPA = {"bloom", "codegen", "gemma2", "gpt_neo", "gptj", "gpt_oss", "mpt", "vaultgemma", "xglm"}
+MODEL_TYPES_WITHOUT_SDPA = {"bloom", "codegen", "gemma2", "gpt_neo", "gptj", "gpt_oss", "mpt", "vaultgemma", "xglm"}
 """Families (`model_type`) whose attention transformers has as `eager`, and not as `sdpa`."""
-NAMED = 3
+MAX_NAMES_SHOWN = 3
 """Tensors that a message names."""
 
 
-def check_weights(folder: Path, attention: str, option: str) -> list[str]:
+def list_weight_problems(folder: Path, attention: str, option: str) -> list[str]:
     """Return what is wrong in a model folder, as far as its files tell; loading it compares every tensor.
 
     `option`: what a person types to have attention `eager`.
@@ -35,29 +35,29 @@ def check_weights(folder: Path, attention: str, option: str) -> list[str]:
     if config is None:
         return [f"{folder}/config.json is no JSON object"]
     family, found = config.get("model_type"), []
-    if attention == "sdpa" and family in WITHOUT_SDPA:
+    if attention == "sdpa" and family in MODEL_TYPES_WITHOUT_SDPA:
         found.append(f"{folder} is of the family {family}, which has no attention 'sdpa' in transformers; add {option}")
     try:
-        wrapped = [name for name in read_tensor_names(folder) if WRAPPERS & set(name.split("."))]
+        wrapped = [name for name in read_tensor_names(folder) if WRAP_NAMES & set(name.split("."))]
     except InputError as error:
         return [*found, str(error)]
-    return [*found, f"{folder} {describe_tensors((), wrapped, ())}"] if wrapped else found
+    return [*found, f"{folder} {describe_tensor_mismatch((), wrapped, ())}"] if wrapped else found
 
 
-def check_adapter(folder: Path) -> str | None:
+def explain_adapter(folder: Path) -> str | None:
     """Return how to go on where an adapter is in a folder: transformers would put it on top of whole weights."""
-    files = " and ".join(name for name in ADAPTER if typed_paths.is_file(folder / name))
+    files = " and ".join(name for name in ADAPTER_FILES if typed_paths.is_file(folder / name))
     if not files:
         return None
-    if not any(typed_paths.is_file(folder / name) for name in (WHOLE, INDEX)):
+    if not any(typed_paths.is_file(folder / name) for name in (WHOLE_WEIGHTS_FILE, WEIGHTS_INDEX_FILE)):
         return f"{folder} has an adapter alone ({files}) and no whole model; {MERGE}"
     return f"{folder} has whole weights and beside them {files}; move these away to take the whole weights, or {MERGE}"
 
 
-def list_files(folder: Path) -> list[Path]:
+def list_weight_files(folder: Path) -> list[Path]:
     """Return the files that weights are loaded from. Raises InputError where one is not there, or is elsewhere."""
     named = (read_json(folder / "config.json") or {}).get("transformers_weights")
-    first = named or (WHOLE if typed_paths.is_file(folder / WHOLE) else INDEX)
+    first = named or (WHOLE_WEIGHTS_FILE if typed_paths.is_file(folder / WHOLE_WEIGHTS_FILE) else WEIGHTS_INDEX_FILE)
     names = [first]
     if first.endswith(".json"):
         try:
@@ -70,7 +70,7 @@ def list_files(folder: Path) -> list[Path]:
     lost = [name for name in names if not typed_paths.is_file(folder / name)]
     if lost:
         raise InputError(
-            f"{folder} lacks {len(lost)} of {len(names)} files that {first} names: {', '.join(lost[:NAMED])}"
+            f"{folder} lacks {len(lost)} of {len(names)} files that {first} names: {', '.join(lost[:MAX_NAMES_SHOWN])}"
         )
     return [folder / name for name in names]
 
@@ -78,7 +78,7 @@ def list_files(folder: Path) -> list[Path]:
 def read_tensor_names(folder: Path) -> set[str]:
     """Return the names of all tensors, from the headers of the files. Raises InputError where one cannot be read."""
     found: set[str] = set()
-    for file in list_files(folder):
+    for file in list_weight_files(folder):
         try:
             with safe_open(file, framework="numpy") as tensors:
                 found.update(tensors.keys())
@@ -87,12 +87,12 @@ def read_tensor_names(folder: Path) -> set[str]:
     return found
 
 
-def describe_tensors(missing: Iterable[str], unexpected: Iterable[str], mismatched: Iterable[str]) -> str:
+def describe_tensor_mismatch(missing: Iterable[str], unexpected: Iterable[str], mismatched: Iterable[str]) -> str:
     """Return in what the tensors are not those of the model, the first of each kind by name; empty where they are."""
-    others = (name for name in unexpected if not BUFFERS.search(name))
+    others = (name for name in unexpected if not BUFFER_NAMES.search(name))
     kinds = {"missing": sorted(missing), "unexpected": sorted(others), "of another shape": sorted(mismatched)}
     parts = [
-        f"{len(found)} {kind}: {', '.join(found[:NAMED])}{', ...' if len(found) > NAMED else ''}"
+        f"{len(found)} {kind}: {', '.join(found[:MAX_NAMES_SHOWN])}{', ...' if len(found) > MAX_NAMES_SHOWN else ''}"
         for kind, found in kinds.items()
         if found
     ]

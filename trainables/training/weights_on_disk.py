@@ -25,7 +25,7 @@ class TargetWeights:
     folder: Path
     files: dict[str, str]
 
-    def check_names(self, network: Any) -> None:
+    def check_tensor_names(self, network: Any) -> None:
         """Raise InputError if the loaded model has a weight that the files lack, or name in another way."""
         missing = [name for name, _ in network.named_parameters() if name not in self.files]
         if missing:
@@ -34,7 +34,7 @@ class TargetWeights:
                 "transformers (from_pretrained, save_pretrained), which names tensors as it loads them"
             )
 
-    def rows(self, name: str, start: int = 0, stop: int | None = None) -> torch.Tensor:
+    def read_tensor_rows(self, name: str, start: int = 0, stop: int | None = None) -> torch.Tensor:
         """Return rows `start` to `stop` of one tensor, as stored."""
         with safe_open(self.folder / self.files[name], framework="pt") as file:
             part: Any = file.get_slice(name)
@@ -47,11 +47,11 @@ def open_weights(model: Model) -> TargetWeights:
     if not typed_paths.is_folder(folder):
         from huggingface_hub import snapshot_download
 
-        patterns = ["*.safetensors", weight_files.INDEX, "config.json"]
+        patterns = ["*.safetensors", weight_files.WEIGHTS_INDEX_FILE, "config.json"]
         found = snapshot_download(model.path, revision=model.revision, allow_patterns=patterns, local_files_only=True)
         folder = Path(found)
     files: dict[str, str] = {}
-    for path in weight_files.list_files(folder):
+    for path in weight_files.list_weight_files(folder):
         with safe_open(path, framework="pt") as file:
             files |= dict.fromkeys(file.keys(), path.name)
     return TargetWeights(folder, files)
@@ -67,7 +67,7 @@ def relative_change(network: Any, target: TargetWeights) -> float | None:
         return None
     norms = []  # on the model's device, where they are read once, at the end
     for name, parameter in network.named_parameters():
-        before = target.rows(name).to(parameter.device, parameter.dtype).float()
+        before = target.read_tensor_rows(name).to(parameter.device, parameter.dtype).float()
         norms += [vector_norm(each, dtype=torch.float64) for each in (parameter.float() - before, before)]
     moved, origin = torch.stack(norms).view(-1, 2).square().sum(0).tolist()
     return math.sqrt(moved / origin)
@@ -80,5 +80,5 @@ def mix_weights(network: Any, unlearned: Mapping[str, torch.Tensor], target: Tar
     `unlearned`: the tensors of theta_u on the CPU, by name.
     """
     for name, parameter in network.named_parameters():
-        after, before = unlearned[name].float(), target.rows(name).to(parameter.dtype).float()
+        after, before = unlearned[name].float(), target.read_tensor_rows(name).to(parameter.dtype).float()
         parameter.copy_(torch.lerp(before, after, weight))

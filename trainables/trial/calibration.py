@@ -29,7 +29,7 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
         """Return the utility of a mixture; one that is not finite has none."""
         weights_on_disk.mix_weights(network, after, before, weight)
         try:
-            measured[weight], _ = steps.measure(network)
+            measured[weight], _ = steps.measure_network(network)
         except TrialStopped:
             measured[weight] = {goal.metric: 0.0 if goal.side == "retention" else None for goal in goals}
         return float(measured[weight][goals[-1].metric])

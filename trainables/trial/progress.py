@@ -13,25 +13,25 @@ from typing import Any
 from trainables.common import process_identity, provenance
 from trainables.common.wording import format_duration
 from trainables.storage import atomic_files
+from trainables.storage.file_names import CURVE_COLUMNS, PROGRESS, SHARED_PROGRESS_FOLDER
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CURVES, MAKING, PROGRESS
 
 WRITE_SECONDS, PUSH_SECONDS = 2.0, 30.0
 """Between two writes; between two copies for other machines."""
-LOST_SECONDS = 600.0
+LOST_AFTER_SECONDS = 600.0
 """A process of another machine that has written nothing for so many seconds of this clock may have ended."""
-POINT_GROWTH = 1.1
+CURVE_POINT_GROWTH = 1.1
 """By how much the step of a point of the curves is above that of the point before: 54 points in 1,000 steps."""
-SHOWN = ("label", "phase", "step", "steps", "started", "seconds", "host", "pid", "work")
+STATUS_FIELDS = ("label", "phase", "step", "steps", "started", "seconds", "host", "pid", "work")
 
 
-def runs_here(folder: Path) -> bool:
+def runs_on_this_machine(folder: Path) -> bool:
     """Return whether another process of this machine runs this trial."""
-    process = find_other_process(folder)
+    process = find_other_process_of_trial(folder)
     return process is not None and process.get("place") == process_identity.machine_id()
 
 
-def find_other_process(folder: Path) -> process_identity.Identity | None:
+def find_other_process_of_trial(folder: Path) -> process_identity.ProcessIdentity | None:
     """Return the other process that runs this trial, if there is one: of another machine by when it last wrote."""
     progress = atomic_files.read_json(folder / PROGRESS)
     if progress is None or (progress.get("place"), progress.get("pid")) == (process_identity.machine_id(), os.getpid()):
@@ -41,8 +41,8 @@ def find_other_process(folder: Path) -> process_identity.Identity | None:
 
 def is_running(progress: dict[str, Any]) -> bool | None:
     """Return whether the process runs that writes a progress; None of another machine's that is silent."""
-    alive = process_identity.is_alive(progress)
-    return True if alive is None and abs(time.time() - progress.get("beat", 0.0)) <= LOST_SECONDS else alive
+    alive = process_identity.is_process_alive(progress)
+    return True if alive is None and abs(time.time() - progress.get("beat", 0.0)) <= LOST_AFTER_SECONDS else alive
 
 
 def read_progress(folder: Path, evaluation: float | None) -> dict[str, Any] | None:
@@ -57,7 +57,7 @@ def read_progress(folder: Path, evaluation: float | None) -> dict[str, Any] | No
     elif left is not None:
         left += evaluation or 0.0
     times = {"remaining_seconds": left, "silent_seconds": round(silent, 1), "alive": is_running(found)}
-    return {name: found.get(name) for name in SHOWN} | times
+    return {name: found.get(name) for name in STATUS_FIELDS} | times
 
 
 def format_progress(progress: dict[str, Any]) -> tuple[str, str, str, str]:
@@ -71,7 +71,7 @@ def format_progress(progress: dict[str, Any]) -> tuple[str, str, str, str]:
 def describe_shared_progress(store: Storage, keys: Container[str] | None = None) -> list[str]:
     """Return how far each model and evaluation is that is being made for trials, in words; `keys`: of these alone."""
     lines = []
-    for folder in sorted((store.root / MAKING).glob("*")):
+    for folder in sorted((store.root / SHARED_PROGRESS_FOLDER).glob("*")):
         found = read_progress(folder, None) if keys is None or folder.name in keys else None
         if found and found["alive"]:
             since_start = found["seconds"] + found["silent_seconds"]  # a batch may take minutes
@@ -82,18 +82,18 @@ def describe_shared_progress(store: Storage, keys: Container[str] | None = None)
 
 
 @contextlib.contextmanager
-def note_shared_progress(label: str, key: str, store: Storage) -> Iterator[Progress]:
+def note_shared_progress(label: str, key: str, store: Storage) -> Iterator[ProgressFile]:
     """Tell in STORAGE/shared/making/KEY how far a model or an evaluation is that trials share."""
-    folder = store.root / MAKING / key
+    folder = store.root / SHARED_PROGRESS_FOLDER / key
     try:
-        with Progress(folder, store, label=label) as progress:
+        with ProgressFile(folder, store, label=label) as progress:
             yield progress
     finally:
         with contextlib.suppress(OSError):
             folder.rmdir()
 
 
-class Progress:
+class ProgressFile:
     """A progress file. `identity`: who writes it, and what else it tells, such as the attempt."""
 
     def __init__(self, folder: Path, store: Storage, **more: Any) -> None:
@@ -108,7 +108,7 @@ class Progress:
         self.first: tuple[int, float] | None = None
         """The first step of training here, and when it was done."""
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressFile:
         self.write()
         return self
 
@@ -117,7 +117,7 @@ class Progress:
         if self.pushed > self.started:
             self.store.remove(self.path)
 
-    def note(self, event: dict[str, Any]) -> None:
+    def note_event(self, event: dict[str, Any]) -> None:
         """Keep phase, step and curves of an event, and estimate how long training still takes."""
         now, step, phase = time.monotonic(), event.get("step", self.state["step"]), event["phase"]
         if phase != self.state["phase"]:
@@ -130,13 +130,13 @@ class Progress:
             left = (now - self.first[1]) / done * (steps - step) if done > 0 else None
         if phase == "loading":  # another attempt in this process begins
             self.points = []
-        elif "entry" in event and (not self.points or step >= POINT_GROWTH * self.points[-1]["step"]):
-            values = {name: event["entry"].get(name, math.nan) for name in CURVES}
+        elif "entry" in event and (not self.points or step >= CURVE_POINT_GROWTH * self.points[-1]["step"]):
+            values = {name: event["entry"].get(name, math.nan) for name in CURVE_COLUMNS}
             self.points.append({"step": step} | {name: value for name, value in values.items() if math.isfinite(value)})
         self.state = {"phase": phase, "step": step, "steps": steps, "training_left": left}
         self._write_if_due()
 
-    def count(self, what: str, done: int, total: int) -> None:
+    def note_count(self, what: str, done: int, total: int) -> None:
         """Keep how many of the answers or generations of an evaluation are done."""
         self.work = {"what": what, "done": done, "total": total}
         self._write_if_due()

@@ -13,18 +13,18 @@ from trainables.common import provenance
 from trainables.common.redaction import redact
 from trainables.config.method_tables import RECTIFIERS
 from trainables.config.trial import Trial
-from trainables.data.hub_folders import find_commits
+from trainables.data.hub_folders import find_hub_commits
 from trainables.storage import atomic_files
+from trainables.storage.file_names import ERROR, LOST, PROGRESS, RESULT, RETRY, ROWS, STEPS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import ERROR, LOST, PROGRESS, RESULT, RETRY, ROWS, STEPS
 
 Event = dict[str, Any]
-KEPT = ("started", "attempt", "metrics", "halves", "damaged_checkpoint", "direction", "calibration", "evaluations")
-KEPT += ("chosen_step",)
+FIELDS = ("started", "attempt", "metrics", "halves", "damaged_checkpoint", "direction", "calibration", "evaluations")
+FIELDS += ("chosen_step",)
 
 
 @dataclass
-class Record:
+class TrialRecord:
     """Everything measured of a trial so far; `steps` and `evaluation_rows` become Parquet files."""
 
     started: str
@@ -61,7 +61,7 @@ class Record:
         seconds["training"] = max(0.0, seconds["total"] - seconds["loading"] - seconds["evaluation"])
         return seconds
 
-    def resume(self, step: int, seconds: Mapping[str, float]) -> None:
+    def resume_at_step(self, step: int, seconds: Mapping[str, float]) -> None:
         """Add the `seconds` by part that earlier processes took to reach the checkpoint at `step`."""
         self.resumed_at = step
         self.begun -= seconds.get("total", 0.0)
@@ -69,7 +69,7 @@ class Record:
             self.seconds[part] += seconds.get(part, 0.0)
 
 
-def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
+def write_result(trial: Trial, record: TrialRecord, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
     """Write the files of a trial, result.json last, remove those of its progress, and return the result."""
     from trainables.training.runtime import device_name  # imports torch, which the driver does without
 
@@ -84,9 +84,9 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
         "id": trial.id(),
         "status": error["kind"] if error else "finished",
         "config": trial.model_dump(mode="json"),
-        "hub": find_commits(trial),
+        "hub": find_hub_commits(trial),
         "adds_retain": RECTIFIERS[trial.rectifier.name].adds_retain,
-        **{name: getattr(record, name) for name in KEPT},
+        **{name: getattr(record, name) for name in FIELDS},
         "training": {
             "steps": len(record.steps),
             "skipped": sum(step["skipped"] for step in record.steps),
@@ -118,7 +118,7 @@ def write_failure(
     folder = store.trial(trial.id())
     atomic_files.write_text(folder / ERROR, message + "\n")
     last = message.strip().splitlines()[-1] if message.strip() else "no reason given"
-    record = Record(provenance.utc_now(), attempt=None)
+    record = TrialRecord(provenance.utc_now(), attempt=None)
     record.seconds["total"] = seconds
     result = write_result(trial, record, {"kind": kind, "message": last, "step": None}, folder)
     store.push_trial(trial.id())

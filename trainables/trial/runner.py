@@ -15,19 +15,19 @@ import torch.distributed as dist
 from trainables import benchmarks
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError, RestartRanks, TrialStopped, Unreachable, is_out_of_memory
-from trainables.config.shared_artifacts import direction_of
+from trainables.config.shared_artifacts import find_direction_of_trial
 from trainables.config.trial import Trial
-from trainables.inference.progress import Report
+from trainables.inference.progress import ReportProgress
 from trainables.storage import atomic_files
+from trainables.storage.file_names import CHECKPOINT, ERROR, LOST, RETRY, WEIGHTS
 from trainables.storage.folder_storage import Storage, is_disk_error, remove_leftovers
-from trainables.storage.names import CHECKPOINT, ERROR, LOST, RETRY, WEIGHTS
 from trainables.training import checkpoints, loop, model_files, weights_on_disk
 from trainables.training.engine import Engine, create_engine
 from trainables.training.runtime import prepare_process, release_memory
 from trainables.trial import setup
 from trainables.trial.calibration import calibrate
-from trainables.trial.progress import Progress
-from trainables.trial.record import Event, Record, write_result
+from trainables.trial.progress import ProgressFile
+from trainables.trial.record import Event, TrialRecord, write_result
 from trainables.trial.step_selection import StepSelection
 
 
@@ -42,11 +42,11 @@ class TrialRun:
     def __post_init__(self) -> None:
         self.folder = self.store.trial(self.trial.id())
         self.weights = self.folder / WEIGHTS if self.keep_weights else None
-        self.record = Record(provenance.utc_now())
+        self.record = TrialRecord(provenance.utc_now())
         self.many = self.trial.resources.ranks > 1
-        self.report: Report | None = None
+        self.report: ReportProgress | None = None
 
-    def events(self) -> Iterator[Event]:
+    def run_events(self) -> Iterator[Event]:
         """Run the trial; yield `{"phase", "step", "steps", ...}` on the way, and on rank 0 the written result last.
 
         Its outcome may be `diverged`, `collapsed`, `out_of_memory` (after one try with half the micro-batch)
@@ -54,14 +54,14 @@ class TrialRun:
         """
         progress, result = None, {}
         if not self.many or dist.get_rank() == 0:
-            self.store.start_trial(self.trial.id(), self.trial.model_dump(mode="json"))
-            progress = Progress(self.folder, self.store, attempt=self.record.attempt, started=self.record.started)
-            self.report = progress.count
+            self.store.write_trial_config(self.trial.id(), self.trial.model_dump(mode="json"))
+            progress = ProgressFile(self.folder, self.store, attempt=self.record.attempt, started=self.record.started)
+            self.report = progress.note_count
         with progress or contextlib.nullcontext():
             try:
                 for event in self._attempts():
                     if progress:
-                        progress.note(event)
+                        progress.note_event(event)
                     yield event
                 error = self.record.stopped
             except (InputError, RestartRanks):
@@ -108,7 +108,7 @@ class TrialRun:
             return
         network, tokenizer = setup.load_target(trial.target, trial.resources.precision, trial.resources, device)
         if trial.calibration.targets:
-            weights_on_disk.open_weights(trial.target).check_names(network)
+            weights_on_disk.open_weights(trial.target).check_tensor_names(network)
         task = setup.make_task(trial, network, tokenizer, device, record.micro_batch)
         network = setup.add_adapters(trial, network)
         folder = self.folder / CHECKPOINT
@@ -131,7 +131,7 @@ class TrialRun:
 
     def _move_target(self, device: torch.device) -> tuple[Any, Any]:
         """Return rank 0's target model, moved along its task vector, in fp32: bf16 would round a small change away."""
-        from trainables.training.task_vectors.direction_files import ensure_direction, move_along
+        from trainables.training.task_vectors.direction_files import ensure_direction, subtract_direction
 
         target, benchmark = self.trial.target, self.trial.benchmark
         if target.fingerprint is None:  # a direction is never found by path
@@ -140,7 +140,7 @@ class TrialRun:
             found = benchmarks.get_benchmark(benchmark.name).fingerprint(benchmark)
             benchmark = benchmark.model_copy(update={"fingerprint": found})
         trial = self.trial.model_copy(update={"target": target, "benchmark": benchmark})
-        direction, vector = direction_of(trial), trial.task_vector
+        direction, vector = find_direction_of_trial(trial), trial.task_vector
         if direction is None or vector is None:
             raise AssertionError("a trial of an objective has no direction")
         self.record.direction = direction.id()
@@ -151,7 +151,7 @@ class TrialRun:
             return None, None
         release_memory()
         network, tokenizer = setup.load_target(target, "fp32", trial.resources, device)
-        move_along(network, folder, vector.stg or vector.strength or 0.0)
+        subtract_direction(network, folder, vector.stg or vector.strength or 0.0)
         return network, tokenizer
 
     def _train(
@@ -162,12 +162,12 @@ class TrialRun:
         evaluate_every, save_every = self.trial.training.eval_every, self.trial.resources.checkpoint_every
         if resume_from:
             state, record.steps = checkpoints.restore_checkpoint(engine, task, folder)
-            record.resume(state.step, resume_from.get("seconds", {}))
+            record.resume_at_step(state.step, resume_from.get("seconds", {}))
         else:
             if engine.rank == 0:
                 checkpoints.remove_checkpoint(folder)
             state = loop.initial_state(engine, task)
-        steps.drop_after(state.step)
+        steps.drop_evaluations_after(state.step)
         for entry in loop.train(engine, task, state):
             record.steps.append(entry)
             # A step is evaluated before its checkpoint, so that a resume misses none.
@@ -217,7 +217,7 @@ class TrialRun:
                 steps.evaluate(step, network, together=together)
             if network is not None and dist.get_rank() == 0:
                 record.stopped = record.stopped or steps.find_collapse(step)
-                steps.choose(record, network)
+                steps.publish_best_step(record, network)
                 if self.trial.calibration.targets:
                     record.calibration = yield from calibrate(steps, network, record.metrics)
         except TrialStopped as error:

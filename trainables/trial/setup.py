@@ -18,15 +18,15 @@ from trainables.common.tokenized_row import Example
 from trainables.common.typed_paths import expand_home
 from trainables.config.method_tables import METHODS
 from trainables.config.settings import Benchmark, Model, Resources, Training
-from trainables.config.shared_artifacts import Direction
+from trainables.config.shared_artifacts import SharedVector
 from trainables.config.trial import Trial, check_runnable
-from trainables.data.idk_answers import fingerprint_answers, read_answers
+from trainables.data.idk_answers import fingerprint_idk_answers, read_idk_answers
 from trainables.inference.padded_batch import padding_token
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.storage.atomic_files import check_content, read_json
 from trainables.training import checkpoints, loop, memory, model_files, sampling
 from trainables.training.engine import Engine
-from trainables.training.runtime import device_memory, evaluation_tokens
+from trainables.training.runtime import device_memory, pass_tokens
 
 CPU_TOKENS = 1024
 """About so many tokens of a pass stay in a CPU's caches (docs/LOG.md, 2026-11-24: up to 1.4 times as fast)."""
@@ -39,10 +39,10 @@ def check_inputs(trial: Trial) -> None:
     check_runnable(trial)
     method_constants.check_retain_once(trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split)
     evaluation.check_data_unchanged(trial.benchmark)
-    model_files.check_model(trial.target)
+    model_files.check_model_folder(trial.target)
     check_content(expand_home(trial.target.path), "target")
     objective = trial.objective
-    if objective.idk_fingerprint and fingerprint_answers(objective.idk) != objective.idk_fingerprint:
+    if objective.idk_fingerprint and fingerprint_idk_answers(objective.idk) != objective.idk_fingerprint:
         which = f"'{objective.idk}'" if objective.idk else "the project's answers"
         raise InputError(f"objective.idk: {which} changed after this trial was planned; plan it again")
     known = trial.target.fingerprint or ""
@@ -63,7 +63,7 @@ def load_retain_evaluation(trial: Trial) -> Any:
         raise InputError(
             f"retain_evaluation: {path} is evaluation {found}, this trial was planned with {kept.fingerprint}"
         )
-    return evaluation.read_reference(path, trial.benchmark, "retain_evaluation")
+    return evaluation.read_retain_reference(path, trial.benchmark, "retain_evaluation")
 
 
 def load_examples(trial: Trial) -> tuple[benchmarks.Examples, benchmarks.Examples]:
@@ -115,7 +115,7 @@ def _say_examples(
     """Return forget rows and retain rows in the model's own words; rank 0 asks it, so that all ranks have the same."""
     found: list[Any] = [None]
     if dist.get_rank() == 0:
-        length, budget = trial.training.max_length, evaluation_tokens(trial.resources, network)
+        length, budget = trial.training.max_length, pass_tokens(trial.resources, network)
         found[0] = chosen.training_examples(trial.benchmark, tokenizer, length, network, budget)
     if trial.resources.ranks > 1:
         dist.broadcast_object_list(found, src=0, device=network.device)
@@ -157,7 +157,7 @@ def make_task(
     )
 
 
-def make_fine_tuning(
+def make_fine_tuning_task(
     examples: benchmarks.Examples, training: Training, tokenizer: Any, seed: int, rows: int | None, clip: float | None
 ) -> loop.TrainingTask:
     """Return the task of plain training by the mean loss of labels, `rows` at once; `clip`: a norm, if any."""
@@ -176,14 +176,14 @@ def make_fine_tuning(
 def add_other_answers(trial: Trial, forget: benchmarks.Examples, tokenizer: Any) -> sampling.AnsweredRows:
     """Return the forget rows with answers of `objective.idk`. Raises InputError where a row is a text."""
     benchmark, chosen = trial.benchmark, benchmarks.get_benchmark(trial.benchmark.name)
-    chosen.check_questions(benchmark)
+    chosen.check_rows_are_questions(benchmark)
     questions = [row["question"] for row in chosen.training_rows(benchmark)[0]]
     encoder = chosen.make_encoder(benchmark, tokenizer)
 
     def encode(row: int, answer: str) -> Example:
         return encoder.encode([(questions[row], answer)], max_length=trial.training.max_length)[0]
 
-    return sampling.AnsweredRows(forget, read_answers(trial.objective.idk), encode, trial.seed)
+    return sampling.AnsweredRows(forget, read_idk_answers(trial.objective.idk), encode, trial.seed)
 
 
 def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
@@ -197,11 +197,11 @@ def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
         lengths = [len(row.input_ids) for side in load_examples(trial) for row in side]
         tokens = max(sum(lengths) / len(lengths), memory.minimum_row_length(trial))
         return max(1, min(int(CPU_TOKENS / tokens), trial.training.batch_size // resources.ranks))
-    shape = model_files.shape_of(trial.target)
+    shape = model_files.read_model_shape(trial.target)
     if shape is None:
         return None
     benchmark = trial.benchmark
-    longest = benchmarks.get_benchmark(benchmark.name).size_estimate(benchmark, trial.training.max_length).longest
+    longest = benchmarks.get_benchmark(benchmark.name).training_size(benchmark, trial.training.max_length).longest
     return memory.fit_memory(trial, shape, longest, gpu_memory(trial, device)).micro_batch
 
 
@@ -221,7 +221,7 @@ def choose_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoi
 
     The plain engine has none.
     """
-    if trial.resources.is_plain:
+    if trial.resources.uses_plain_engine:
         return trial.resources.model_copy(update={"engine": "plain"})
     if trial.resources.zero_stage is not None:
         return trial.resources
@@ -232,14 +232,14 @@ def choose_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoi
     cuda = device.type == "cuda"
     room = gpu_memory(trial, device) if cuda else device_memory(device) / trial.resources.ranks
     trained = sum(size for size, is_trained in sizes if is_trained)
-    stage = memory.choose_stage(trial, sum(size for size, _ in sizes), trained, room)
+    stage = memory.choose_stage_that_fits(trial, sum(size for size, _ in sizes), trained, room)
     return trial.resources.model_copy(update={"zero_stage": stage})
 
 
 def add_adapters(trial: Trial, network: Any) -> Any:
     """Return the network, with adapters if the configuration asks for them."""
     rank, alpha = trial.training.lora_rank, trial.training.lora_alpha
-    return network if rank is None else model_files.with_adapters(network, rank, alpha)
+    return network if rank is None else model_files.add_lora_adapters(network, rank, alpha)
 
 
 def gather_trained_model(trial: Trial, engine: Engine, *, final: bool = True) -> tuple[Any, bool]:
@@ -269,7 +269,7 @@ def train_only_rmu_weights(network: Any, layer: int) -> None:
         raise InputError(f"objective.layer: RMU needs {RMU_WEIGHTS} of layers {list(layers)}; the model has {depth}")
 
 
-def load_forget_rows(direction: Direction, tokenizer: Any) -> benchmarks.Examples:
+def load_forget_rows(direction: SharedVector, tokenizer: Any) -> benchmarks.Examples:
     """Return the forget rows that a direction is made from, as tokens."""
     benchmark = direction.benchmark
     return benchmarks.get_benchmark(benchmark.name).training_examples(benchmark, tokenizer, direction.max_length)[0]

@@ -16,32 +16,32 @@ import torch.distributed as dist
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, selection
-from trainables.benchmarks.base import ITSELF
+from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
 from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
-from trainables.inference.progress import Report
+from trainables.inference.progress import ReportProgress
 from trainables.inference.ranks import share_among_ranks
 from trainables.storage import atomic_files
+from trainables.storage.file_names import CONFIG, EVALUATIONS, RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, EVALUATIONS, RESULT
 from trainables.training import model_files, runtime, weights_on_disk
-from trainables.trial.record import Record
+from trainables.trial.record import TrialRecord
 
-BEST = "best"
+BEST_FIELD = "best"
 Evaluation = dict[str, Any]
-"""`metrics` and `halves`; BEST is true if the step was the best one when it was evaluated."""
+"""`metrics` and `halves`; BEST_FIELD is true if the step was the best one when it was evaluated."""
 Metrics = dict[str, Any]
 Rows = list[dict[str, Any]]
 
 
-def list_earlier(trial: Trial, store: Storage) -> list[Trial]:
+def earlier_trials(trial: Trial, store: Storage) -> list[Trial]:
     """Return the trials that a trial goes on from, the nearest first, as far as the storage has them."""
     found = []
-    while trial.follows and (config := store.read_json(store.trial(trial.follows) / CONFIG)):
+    while trial.earlier_id and (config := store.read_json(store.trial(trial.earlier_id) / CONFIG)):
         trial = localize_paths(Trial.model_validate(config), store)
         found.append(trial)
     return found
@@ -51,8 +51,8 @@ def load_target_evaluation(trial: Trial, store: Storage) -> Evaluation | None:
     """Return the target model's evaluation that the sweep made once, if it did: that before the first of a row."""
     retain = trial.retain_evaluation.fingerprint if trial.retain_evaluation else None
     if benchmarks.get_benchmark(trial.benchmark.name).REFERENCE == "original":
-        retain = ITSELF
-    target = [trial, *list_earlier(trial, store)][-1].target
+        retain = RETAIN_MODEL_ITSELF
+    target = [trial, *earlier_trials(trial, store)][-1].target
     key = evaluation_id(target, trial.benchmark, retain, trial.resources.precision)
     return store.read_json(store.evaluation(key) / RESULT)
 
@@ -66,14 +66,14 @@ class StepSelection:
     weights: Path | None
     tokenizer: Any
     reference: Any
-    report: Report | None = None
+    report: ReportProgress | None = None
     target: Evaluation | None = None
     saved_step: int = 0
     tokens: int | None = None
     """Padded tokens of a pass of the last evaluation."""
 
     @property
-    def folder(self) -> Path:
+    def evaluations_folder(self) -> Path:
         return self.store.trial(self.trial.id()) / EVALUATIONS
 
     @property
@@ -92,13 +92,13 @@ class StepSelection:
         best = self._best_until(step)
         return best is not None and self._weights_folder(best).is_dir()
 
-    def drop_after(self, step: int) -> None:
+    def drop_evaluations_after(self, step: int) -> None:
         """Remove the evaluations of steps that a trial, resumed at `step`, will do again."""
         self.saved_step = step
         for number in self._list_steps():
             if number > step:
                 for name in (f"{number}.json", f"{number}.parquet"):
-                    (self.folder / name).unlink(missing_ok=True)
+                    (self.evaluations_folder / name).unlink(missing_ok=True)
                 shutil.rmtree(self._weights_folder(number), ignore_errors=True)
 
     def evaluate(self, step: int, network: Any, *, together: bool) -> None:
@@ -108,28 +108,28 @@ class StepSelection:
         """
         network.eval()
         with share_among_ranks(together):
-            metrics, rows = self.measure(network, self._looks)
+            metrics, rows = self.measure_network(network, self._looks)
         if together and dist.get_rank() > 0:
             return
         found = self._make_evaluation(network, metrics, rows)
         if self.trial.selection.halves and self.trial.training.eval_every and found["halves"] is None:
             raise InputError("selection.halves: each task needs at least two evaluation rows")
-        atomic_files.write_rows(self.folder / f"{step}.parquet", rows)
-        atomic_files.write_json(self.folder / f"{step}.json", found)
+        atomic_files.write_rows(self.evaluations_folder / f"{step}.parquet", rows)
+        atomic_files.write_json(self.evaluations_folder / f"{step}.json", found)
         if self.best_step() != step:
             return
-        atomic_files.write_json(self.folder / f"{step}.json", found | {BEST: True})
+        atomic_files.write_json(self.evaluations_folder / f"{step}.json", found | {BEST_FIELD: True})
         if not self._saves:
             return
         fallback = self._best_until(self.saved_step)
-        for old in self.folder.glob("weights-*"):
+        for old in self.evaluations_folder.glob("weights-*"):
             if fallback is None or old != self._weights_folder(fallback):
                 shutil.rmtree(old)
         made = {"trial": self.trial.id(), **provenance.read_provenance(self.trial.method, self.trial.rectifier.name)}
         model_files.save_model(network, self.tokenizer, self._weights_folder(step), made)
 
-    def measure(self, network: Any, most: int | None = None) -> tuple[Metrics, Rows]:
-        self.tokens = runtime.evaluation_tokens(self.trial.resources, network)
+    def measure_network(self, network: Any, most: int | None = None) -> tuple[Metrics, Rows]:
+        self.tokens = runtime.pass_tokens(self.trial.resources, network)
         how: dict[str, Any] = {"token_budget": self.tokens, "report": self.report, "most": most}
         return evaluation.evaluate(network, self.tokenizer, self.trial.benchmark, self.reference, **how)
 
@@ -146,21 +146,21 @@ class StepSelection:
         """Return the utility that `training.stop_when` keeps; None without one, or where the target model has none."""
         if (share := self.trial.training.kept_share) is None:
             return None
-        known = selection.read_utility(self._find_target(), self.trial.benchmark.name, self.trial.selection)
+        known = selection.pick_utility(self._find_target(), self.trial.benchmark.name, self.trial.selection)
         return share * known if known else None
 
     def explain_end(self) -> str | None:
         """Return why training ends: the budget of disruption is spent; or after looks, as little is kept or said."""
         steps, least = self._list_steps()[-2:], self.find_kept_utility()
-        found = selection.read_utility(self._read(steps[-1]), self.trial.benchmark.name, self.trial.selection)
+        found = selection.pick_utility(self._read(steps[-1]), self.trial.benchmark.name, self.trial.selection)
         if least is not None and found is not None and found < least:
             bar = self.trial.training.stop_when
             return f"less than training.stop_when={bar} of the utility was kept at step {steps[-1]}"
         if self._looks is None:
             return None
         rule, name = self.trial.selection, self.trial.benchmark.name
-        last = [selection.read_metrics(self._read(step), rule) for step in steps]
-        floor = rule.share * (selection.read_utility(self._find_target(), name, rule) or 0)
+        last = [selection.pick_metrics(self._read(step), rule) for step in steps]
+        floor = rule.share * (selection.pick_utility(self._find_target(), name, rule) or 0)
         utilities = [one.utility for one in (selection.make_candidate("", name, each) for each in last) if one]
         if rule.rule == "utility_floor" and len(utilities) == 2 and max(utilities) < floor:
             return f"less than {rule.share:.0%} of the utility was kept at steps {steps[0]} and {steps[1]}"
@@ -174,28 +174,28 @@ class StepSelection:
         steps, rule, name = self._list_steps(), self.trial.selection, self.trial.benchmark.name
         if len(steps) == 1:
             return steps[0]
-        metrics = {step: selection.read_metrics(self._read(step), rule) for step in steps}
+        metrics = {step: selection.pick_metrics(self._read(step), rule) for step in steps}
         candidates = [selection.make_candidate(f"{step:09}", name, metrics[step]) for step in steps]
-        utility, least = selection.read_utility(self._find_target(), name, rule), self.find_kept_utility()
+        utility, least = selection.pick_utility(self._find_target(), name, rule), self.find_kept_utility()
         known = [candidate for candidate in candidates if candidate]
         kept = [candidate for candidate in known if least is None or candidate.utility >= least]
         chosen = selection.pick_candidate(kept or known, utility, rule)
         return int(chosen.key) if chosen else steps[-1]
 
-    def choose(self, record: Record, network: Any) -> None:
+    def publish_best_step(self, record: TrialRecord, network: Any) -> None:
         """Make the best step the trial's result, evaluated whole if it was looked at, and publish its weights.
 
         `network`: the model after the last step; it gets the best step's weights if that is evaluated whole.
         """
         step = self.best_step()
-        found, rows = self._read(step), atomic_files.read_rows(self.folder / f"{step}.parquet")
+        found, rows = self._read(step), atomic_files.read_rows(self.evaluations_folder / f"{step}.parquet")
         if self._looks is not None:
             chosen, _ = model_files.load_model(
                 Model(path=str(self._weights_folder(step))), self.trial.resources.precision
             )
             network.eval().load_state_dict(chosen.state_dict())
             del chosen
-            metrics, rows = self.measure(network)
+            metrics, rows = self.measure_network(network)
             found = self._make_evaluation(network, metrics, rows)
         record.evaluation_rows = rows
         record.metrics, record.halves, record.evaluation_tokens = found["metrics"], found["halves"], self.tokens
@@ -220,19 +220,19 @@ class StepSelection:
         if self.target is None:
             network, _ = model_files.load_model(self.trial.target, self.trial.resources.precision)
             network = network.to("cuda" if self.trial.resources.gpus else "cpu")
-            self.target = self._make_evaluation(network, *self.measure(network))
+            self.target = self._make_evaluation(network, *self.measure_network(network))
         return self.target
 
     def _best_until(self, step: int) -> int | None:
         """Return the best of the steps up to `step`: the last of them that was the best so far."""
-        steps = [number for number in self._list_steps() if number <= step and self._read(number).get(BEST)]
+        steps = [number for number in self._list_steps() if number <= step and self._read(number).get(BEST_FIELD)]
         return max(steps, default=None)
 
     def _list_steps(self) -> list[int]:
-        return sorted(int(file.stem) for file in self.folder.glob("*.json"))
+        return sorted(int(file.stem) for file in self.evaluations_folder.glob("*.json"))
 
     def _read(self, step: int) -> Evaluation:
-        return atomic_files.read_json(self.folder / f"{step}.json") or {}
+        return atomic_files.read_json(self.evaluations_folder / f"{step}.json") or {}
 
     def _weights_folder(self, step: int) -> Path:
-        return self.folder / f"weights-{step}"
+        return self.evaluations_folder / f"weights-{step}"

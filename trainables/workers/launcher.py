@@ -15,18 +15,18 @@ from ray import tune
 
 from trainables.common.errors import Unreachable, is_out_of_memory
 from trainables.config.settings import Resources
-from trainables.config.shared_artifacts import Direction
+from trainables.config.shared_artifacts import SharedVector
 from trainables.config.trial import Trial
+from trainables.storage.file_names import LOST
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import LOST
 from trainables.storage.opening import open_storage_unchecked
 from trainables.workers import ray_processes
 
-ANSWER_SECONDS = 2.0
+NODE_ANSWER_SECONDS = 2.0
 """How long a node may take to answer before it counts as gone."""
 LAUNCHER_RESOURCES = {"cpu": 0, "node:__internal_head__": 0.001}
 """Resources of the function that launches a trial's ranks: it runs on the head, which outlives every other node."""
-COLLECTIVE_SECONDS = 6 * 3600
+COLLECTIVE_TIMEOUT_SECONDS = 6 * 3600
 """How long ranks wait for rank 0, which may evaluate a large model alone."""
 RANK_RESTARTS = 2
 """How often Ray Train starts a trial's ranks again after one of them died; each goes on from the last checkpoint."""
@@ -38,17 +38,17 @@ def train_ranks(config: dict[str, Any]) -> None:
 
     trial = Trial.model_validate_json(config["trial"])
     store = open_storage_unchecked(config["storage"])
-    while store.result(trial.id()) is None and progress.runs_here(store.trial(trial.id())):
+    while store.result(trial.id()) is None and progress.runs_on_this_machine(store.trial(trial.id())):
         time.sleep(ray_processes.REPORT_SECONDS)
     try:
-        result = ray_processes.find_result(trial, store) or launch_trial(
+        result = ray_processes.fetch_result(trial, store) or launch_trial(
             trial, store, keep=config["keep"], strategy=config["strategy"]
         )
     except Unreachable:
         raise
     except Exception as failure:
         result = record.write_failure(trial, store, str(failure), _find_outcome(failure))
-    tune.report(ray_processes.report_end(result))
+    tune.report(ray_processes.make_final_report(result))
 
 
 def _find_outcome(failure: Exception) -> str:
@@ -69,13 +69,13 @@ def launch_trial(trial: Trial, store: Storage, *, keep: bool = False, strategy: 
     from ray.train import TrainingFailedError
 
     config = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep}
-    seconds = COLLECTIVE_SECONDS * (1 + len(trial.calibration.targets))
+    seconds = COLLECTIVE_TIMEOUT_SECONDS * (1 + len(trial.calibration.targets))
     failure: Exception = RuntimeError("the ranks ended without a result")
     try:
         _fit(f"train-{trial.id()}", store, ray_processes.run_trial_rank, config, trial.resources, strategy, seconds)
     except TrainingFailedError as error:
         failure = error
-    store.try_sync_trial(trial.id())
+    store.try_download_trial(trial.id())
     result = store.result(trial.id())
     if result is None:
         raise failure
@@ -83,7 +83,7 @@ def launch_trial(trial: Trial, store: Storage, *, keep: bool = False, strategy: 
 
 
 def launch_direction(
-    direction: Direction, store: Storage, resources: Resources, micro_batch: int, strategy: str
+    direction: SharedVector, store: Storage, resources: Resources, micro_batch: int, strategy: str
 ) -> None:
     """Make a direction on many ranks that share the model; it begins again where ranks die."""
     config = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
@@ -98,7 +98,7 @@ def _fit(
     config: dict[str, Any],
     resources: Resources,
     strategy: str,
-    seconds: int = COLLECTIVE_SECONDS,
+    seconds: int = COLLECTIVE_TIMEOUT_SECONDS,
 ) -> None:
     """Run `function` on every rank, and again each time that a node was lost; else raise what Ray Train does."""
     from ray import train
@@ -111,7 +111,7 @@ def _fit(
         placement_strategy=strategy,
     )
     backend = TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=seconds)
-    restarts, place, alive = train.FailureConfig(max_failures=RANK_RESTARTS), store.root / "ray", list_nodes()
+    restarts, place, alive = train.FailureConfig(max_failures=RANK_RESTARTS), store.root / "ray", list_live_nodes()
     while True:
         run = f"{name}-{uuid.uuid4().hex[:8]}"
         described = train.RunConfig(name=run, storage_path=str(place), failure_config=restarts)
@@ -122,19 +122,19 @@ def _fit(
             trainer.fit()
             return
         except train.TrainingFailedError as failure:
-            before, alive = alive, list_nodes()
+            before, alive = alive, list_live_nodes()
             if before <= alive or _find_outcome(failure) != LOST:
                 raise
         finally:
             shutil.rmtree(place / run, ignore_errors=True)
 
 
-def list_nodes() -> set[str]:
+def list_live_nodes() -> set[str]:
     """Return the ids of the nodes whose raylets answer, which Ray itself asks only half a minute later."""
 
     def ask(node: dict[str, Any]) -> set[str]:
         try:
-            socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), ANSWER_SECONDS).close()
+            socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), NODE_ANSWER_SECONDS).close()
         except OSError:
             return set()
         return {node["NodeID"]}

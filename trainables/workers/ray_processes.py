@@ -15,7 +15,7 @@ from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import cli, process_identity, provenance
 from trainables.common.errors import InputError, Unreachable
 from trainables.config.settings import Benchmark, Resources, Selection
-from trainables.config.shared_artifacts import Direction
+from trainables.config.shared_artifacts import SharedVector
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage, remove_leftovers
 from trainables.storage.opening import open_storage_unchecked
@@ -59,24 +59,24 @@ class TrialActor(tune.Trainable):
         key = self.trial.id()
         try:
             if self.events is None:
-                if self.store.result(key) is None and progress.runs_here(self.store.trial(key)):
+                if self.store.result(key) is None and progress.runs_on_this_machine(self.store.trial(key)):
                     time.sleep(REPORT_SECONDS)
                     return {"id": key, "done": False, "phase": "waiting", "step": 0, "steps": 0}
-                if (result := find_result(self.trial, self.store)) is not None:
-                    return report_end(result)
-                self.events = make_run(localize_paths(self.trial, self.store), self.store, self.given).events()
+                if (result := fetch_result(self.trial, self.store)) is not None:
+                    return make_final_report(result)
+                self.events = make_run(localize_paths(self.trial, self.store), self.store, self.given).run_events()
             return self._go_on(self.events)
         except Unreachable:
             raise
         except InputError as error:
-            return report_end(record.write_failure(self.trial, self.store, str(error)))
+            return make_final_report(record.write_failure(self.trial, self.store, str(error)))
 
     def _go_on(self, events: Iterator[dict[str, Any]]) -> dict[str, Any]:
         started = time.monotonic()
         while True:
             event = next(events)
             if event["phase"] == "done":
-                return report_end(event["result"])
+                return make_final_report(event["result"])
             if event["phase"] == "evaluation" or time.monotonic() - started > REPORT_SECONDS:
                 report = {"phase": event["phase"], "step": event.get("step", 0), "steps": event.get("steps", 0)}
                 return {"id": self.trial.id(), "done": False, **report}
@@ -88,7 +88,7 @@ class TrialActor(tune.Trainable):
         """Nothing: see save_checkpoint."""
 
 
-def find_result(trial: Trial, store: Storage) -> dict[str, Any] | None:
+def fetch_result(trial: Trial, store: Storage) -> dict[str, Any] | None:
     """Fetch a trial and return its result; None: it is to run."""
     store.fetch_trial(trial.id())
     result = store.result(trial.id())
@@ -105,7 +105,7 @@ def run_trial_rank(config: dict[str, Any]) -> None:
     wanted = localize_paths(wanted, store)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
-    for _ in make_run(wanted, store, config).events():
+    for _ in make_run(wanted, store, config).run_events():
         pass
 
 
@@ -118,7 +118,7 @@ def make_run(trial: Trial, store: Storage, given: dict[str, Any]) -> TrialRun:
 
 def run_direction_rank(config: dict[str, Any]) -> None:
     cli.silence_libraries()
-    direction, store = Direction.model_validate(config["direction"]), open_storage_unchecked(config["storage"])
+    direction, store = SharedVector.model_validate(config["direction"]), open_storage_unchecked(config["storage"])
     _fetch_once(store, lambda: localize_paths(direction, store))
     resources = Resources.model_validate(config["resources"])
     shared_artifacts.make_direction(direction, config["storage"], resources, config["micro_batch"])
@@ -134,7 +134,7 @@ def _fetch_once(store: Storage, fetch: Callable[[], object]) -> None:
         collective.barrier()
 
 
-def report_end(result: dict[str, Any]) -> dict[str, Any]:
+def make_final_report(result: dict[str, Any]) -> dict[str, Any]:
     """Return the last report to Tune, with what can be searched for, also on halves."""
     found, goals = result["metrics"], benchmarks.list_goals(Benchmark.model_validate(result["config"]["benchmark"]))
     return {
@@ -147,7 +147,7 @@ def report_end(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:
+def export_trial_model(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:
     """Write a chosen trial's model into a folder of the storage, verified, with its card."""
     cli.silence_libraries()
     from trainables.trial.export import model_folder

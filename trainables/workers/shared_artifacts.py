@@ -8,24 +8,24 @@ from typing import Any
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation
-from trainables.benchmarks.base import ITSELF
+from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
 from trainables.benchmarks.local_paths import localize_paths
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common import provenance
 from trainables.config.settings import Benchmark, Model, Precision, Resources
-from trainables.config.shared_artifacts import Direction, Recipe, evaluation_id
+from trainables.config.shared_artifacts import Recipe, SharedVector, evaluation_id
 from trainables.data import raw_rows
 from trainables.inference.progress import report_progress_to
 from trainables.storage import atomic_files
+from trainables.storage.file_names import RESULT, ROWS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT, ROWS
 from trainables.storage.opening import open_storage_unchecked
 from trainables.training import model_files
 from trainables.trial.progress import note_shared_progress
 
 TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
-COLUMNS = ("question", "answer")
-SPECIAL = ("<s>", "</s>", "<pad>")
+QUESTION_COLUMNS = ("question", "answer")
+SPECIAL_TOKENS = ("<s>", "</s>", "<pad>")
 
 
 def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | None = None) -> str:
@@ -48,12 +48,12 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     pairs = [(row["question"], row["answer"]) for row in loaded]
     encoder = benchmarks.get_benchmark("tofu").make_encoder(asked, tokenizer)
     examples = encoder.encode(pairs, max_length=recipe.training.max_length)
-    task = setup.make_fine_tuning(examples, recipe.training, tokenizer, recipe.seed, micro_batch, recipe.clip)
+    task = setup.make_fine_tuning_task(examples, recipe.training, tokenizer, recipe.seed, micro_batch, recipe.clip)
     attention = recipe.base.attention if recipe.base else "sdpa"
     training = engine.create_engine(network.to(device).train(), recipe.training, resources, attention)
     with note_shared_progress(f"the model for {recipe.configs[0]}", recipe.id(), store) as progress:
         for entry in loop.train(training, task):
-            progress.note({"phase": "training", "step": entry["step"], "steps": task.count_steps()})
+            progress.note_event({"phase": "training", "step": entry["step"], "steps": task.count_steps()})
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = {**recipe.model_dump(mode="json"), **provenance.read_provenance()}
     model_files.save_model(training.module, tokenizer, folder, made)
@@ -78,21 +78,21 @@ def make_evaluation(
     key = evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
     kept = store.read_json(folder / RESULT)
-    if kept and store.read_evaluation(key) is not None and row_files.has_answers(on):
-        store.push_parts(folder)
+    if kept and store.read_evaluation(key) is not None and row_files.has_model_answers(on):
+        store.push_changing_folder(folder)
         return kept
-    from trainables.training.runtime import evaluation_tokens, prepare_process
+    from trainables.training.runtime import pass_tokens, prepare_process
 
     device = prepare_process(resources, 0)
     reference = retain
-    if retain and retain != ITSELF:
+    if retain and retain != RETAIN_MODEL_ITSELF:
         store.fetch(store.evaluation(retain) / RESULT)
-        reference = evaluation.read_reference(store.evaluation(retain) / RESULT, on)
+        reference = evaluation.read_retain_reference(store.evaluation(retain) / RESULT, on)
     network, tokenizer = model_files.load_model(subject, resources.precision)
     network.to(device)
     with note_shared_progress(f"the reference evaluation on {on.split}", key, store) as progress:
-        progress.note({"phase": "evaluation"})
-        budget, report = evaluation_tokens(resources, network), progress.count
+        progress.note_event({"phase": "evaluation"})
+        budget, report = pass_tokens(resources, network), progress.note_count
         with report_progress_to(report):
             _make_answers(network, tokenizer, subject, on, store, resources.precision, budget)
         found, records = evaluation.evaluate(network, tokenizer, on, reference, token_budget=budget, report=report)
@@ -108,7 +108,7 @@ def make_evaluation(
         **provenance.read_provenance(),
     }
     atomic_files.write_json(folder / RESULT, result)
-    store.push_parts(folder)
+    store.push_changing_folder(folder)
     return result
 
 
@@ -124,7 +124,7 @@ def _make_answers(
         store.push(file.parent)
 
 
-def make_direction(direction: Direction, root: str, resources: Resources, micro_batch: int) -> None:
+def make_direction(direction: SharedVector, root: str, resources: Resources, micro_batch: int) -> None:
     """Make a direction unless it is there; of several ranks each calls this."""
     from trainables.training.runtime import prepare_process
     from trainables.training.task_vectors.direction_files import ensure_direction
@@ -137,7 +137,7 @@ def make_direction(direction: Direction, root: str, resources: Resources, micro_
 
 
 def _load_rows(recipe: Recipe, configs: Sequence[str]) -> list[raw_rows.Row]:
-    return [row for name in configs for row in raw_rows.load_rows(recipe.data, name, COLUMNS, recipe.revision)]
+    return [row for name in configs for row in raw_rows.load_rows(recipe.data, name, QUESTION_COLUMNS, recipe.revision)]
 
 
 def _start(recipe: Recipe) -> tuple[Any, Any]:
@@ -165,10 +165,10 @@ def learn_tokenizer(recipe: Recipe) -> Any:
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
 
-    texts = [row[column] for row in _load_rows(recipe, TOKENIZER_CONFIGS) for column in COLUMNS]
+    texts = [row[column] for row in _load_rows(recipe, TOKENIZER_CONFIGS) for column in QUESTION_COLUMNS]
     learnt = ByteLevelBPETokenizer()
     sizes = {"vocab_size": recipe.vocabulary or 0, "min_frequency": 0}
-    learnt.train_from_iterator(texts, **sizes, special_tokens=list(SPECIAL), show_progress=False)
+    learnt.train_from_iterator(texts, **sizes, special_tokens=list(SPECIAL_TOKENS), show_progress=False)
     learnt.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     return PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(learnt.to_str()),

@@ -10,7 +10,7 @@ from matplotlib.text import Annotation
 
 from analysis import paper
 from analysis.figures import bars, catalog, sensitivity, style, tradeoff
-from analysis.figures.panel_data import select_gamma_tau_rows
+from analysis.figures.panel_data import select_rows_varying_gamma_tau
 from tests.support.figure_texts import labels, overlapping, texts
 from tests.support.grid_sweep import FQ, MU, grid_results, panel_titles, paper_values
 from tests.support.sweep_store import GRU, MODELS, NONE, Results, make_sweep
@@ -19,7 +19,7 @@ grid_sweep = grid_results
 
 
 def test_figure_4_is_the_papers() -> None:
-    points = bars.bar_points(paper.load_corrected("tofu_main"))
+    points = bars.bar_points(paper.load_corrected_table("tofu_main"))
     found = points.set_index(["backbone", "split", "metric", "method"])
     numbers = paper_values("tofu_main")
     assert len(numbers) == sum(map(len, (found["none"].dropna(), found["gru"].dropna())))
@@ -37,7 +37,7 @@ def test_figure_4_is_the_papers() -> None:
 
 
 def test_arrows_go_from_each_method_to_itself_with_gru() -> None:
-    points = tradeoff.arrow_points(paper.load_corrected("tofu_main"))
+    points = tradeoff.arrow_points(paper.load_corrected_table("tofu_main"))
     assert len(points) == 4 * (7 * 2 + 2)
     numbers = paper_values("tofu_main")
     for row in points.to_dict("records"):
@@ -49,7 +49,7 @@ def test_arrows_go_from_each_method_to_itself_with_gru() -> None:
     ]
     assert len(ends) == 7
     assert ends[0] == ((-16.9281, 0.0), (-3.5161, 0.519))
-    found = tradeoff.arrow_points(paper.load_corrected("muse")).set_index(
+    found = tradeoff.arrow_points(paper.load_corrected_table("muse")).set_index(
         ["method", "rectifier"]
     )  # several goals: their mean
     assert found.loc[("original", "none"), "removal"] == pytest.approx((99.7016 + 45.8791) / 2)
@@ -69,13 +69,13 @@ def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
 
 
 def test_a_sweeps_pictures_can_be_read(grid_sweep: Results) -> None:
-    frame = grid_sweep.frame
-    found = catalog.draw_sweep_pictures(dict.fromkeys(catalog.PAPER, frame))
+    frame = grid_sweep.tidy_frame
+    found = catalog.draw_sweep_pictures(dict.fromkeys(catalog.PAPER_TABLES_BY_FIGURE, frame))
     assert [picture.stem for picture in found] == ["pairs", "gamma", "tau"]
     for picture in found:
         assert overlapping(picture.figure) == [], picture.stem
     plain = pd.DataFrame(frame.loc[frame["rectifier"] == "none"])
-    assert catalog.draw_sweep_pictures(dict.fromkeys(catalog.PAPER, plain)) == []
+    assert catalog.draw_sweep_pictures(dict.fromkeys(catalog.PAPER_TABLES_BY_FIGURE, plain)) == []
 
 
 def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: P
     points = [("ga", NONE, -19.0, 0.86), ("ga", GRU, -19.0, 0.87), ("gd", NONE, -20.0, 0.84), ("gd", GRU, -20.0, 0.84)]
     trials: list[Any] = [dict(zip(("method", "rectifier", "fq", "mu"), point, strict=True)) for point in points]
     models = {**MODELS, "retain": {"metrics": {"forget_quality": 0.0, "model_utility": 0.88}}}
-    found = tradeoff.trial_points(make_sweep(tmp_path, *trials, splits=("forget05",), models=models))
+    found = tradeoff.tradeoff_points(make_sweep(tmp_path, *trials, splits=("forget05",), models=models))
     figure = tradeoff.draw(found)
     (axes,) = figure.axes
     assert axes.get_xlim()[1] < -15
@@ -94,7 +94,7 @@ def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: P
 
 
 def test_equal_numbers_give_equal_bytes(grid_sweep: Results, tmp_path: Path) -> None:
-    points = sensitivity.sensitivity_points(select_gamma_tau_rows(grid_sweep.frame), "gamma")
+    points = sensitivity.sensitivity_points(select_rows_varying_gamma_tau(grid_sweep.tidy_frame), "gamma")
     for folder in ("one", "two"):
         style.save_figure(sensitivity.draw(points.loc[points["metric"] == FQ]), tmp_path / folder, "gamma", points)
     names = sorted(path.name for path in (tmp_path / "one").iterdir())

@@ -6,7 +6,7 @@ import pytest
 
 from analysis import paper
 from analysis.figures import sensitivity
-from analysis.figures.panel_data import select_gamma_tau_rows
+from analysis.figures.panel_data import select_rows_varying_gamma_tau
 from tests.support import sweep_store
 from tests.support.grid_sweep import FQ, grid_results, paper_values
 from tests.support.sweep_store import Results
@@ -16,7 +16,7 @@ store, vectors = sweep_store.vectors_store, sweep_store.vectors_results
 
 
 def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
-    points = sensitivity.sensitivity_points(paper.load_corrected("tofu_tau"), "tau")
+    points = sensitivity.sensitivity_points(paper.load_corrected_table("tofu_tau"), "tau")
     numbers = paper_values("tofu_tau")
     assert len(points) == len(numbers) == 54
     different = []
@@ -34,7 +34,7 @@ def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
 
 
 def test_curves_of_runs_hold_all_else_at_the_chosen_setting(grid_sweep: Results) -> None:
-    frame = select_gamma_tau_rows(grid_sweep.frame)
+    frame = select_rows_varying_gamma_tau(grid_sweep.tidy_frame)
     points = sensitivity.sensitivity_points(frame, "gamma")
     curve = points.loc[(points["method"] == "ga") & (points["metric"] == FQ)]  # tau 0.1 is best, and the first rate
     assert curve["value"].tolist() == pytest.approx([-10 * gamma - 0.1 - 0.5 for gamma in (0.05, 0.4, 0.8)])
@@ -48,7 +48,7 @@ def test_curves_of_runs_hold_all_else_at_the_chosen_setting(grid_sweep: Results)
 
 
 def test_task_vectors_are_drawn_over_their_strengths(vectors: Results) -> None:
-    points = sensitivity.strength_points(vectors.frame)
+    points = sensitivity.strength_points(vectors.tidy_frame)
     chosen = points.loc[points["chosen"] & points["setting"].notna(), ["method", "setting"]].drop_duplicates()
     assert sorted(chosen.to_numpy().tolist()) == [["tru", 12.0], ["tv", 1.0]]
     quality, utility = sensitivity.draw(points).axes
@@ -62,8 +62,8 @@ def test_task_vectors_are_drawn_over_their_strengths(vectors: Results) -> None:
 
 
 def test_uwc_is_drawn_over_its_targets() -> None:
-    frame = pd.concat([paper.load_corrected("tofu_uwc_ga"), paper.load_corrected("tofu_uwc_npo")])
-    points = sensitivity.calibration_points(frame)
+    frame = pd.concat([paper.load_corrected_table("tofu_uwc_ga"), paper.load_corrected_table("tofu_uwc_npo")])
+    points = sensitivity.uwc_target_points(frame)
     numbers = paper_values("tofu_uwc_npo")
     line = points.loc[(points["split"] == "forget10") & (points["method"] == "npo") & (points["rectifier"] == "gru")]
     targets = ("0.85", "0.90", "0.95")
@@ -76,4 +76,4 @@ def test_uwc_is_drawn_over_its_targets() -> None:
     assert expected in curves
     original = numbers["Phi-1.5", "forget05", "original", "none", "", "", "", FQ]
     assert np.asarray(left.lines[0].get_ydata()).tolist() == [original, original]
-    assert sensitivity.calibration_points(pd.DataFrame(frame.loc[frame["target"].isna()])).empty
+    assert sensitivity.uwc_target_points(pd.DataFrame(frame.loc[frame["target"].isna()])).empty

@@ -56,7 +56,7 @@ def test_forest_plot(comparison: Comparison) -> None:
         assert colour == colours.get(sign, "#666666")
     assert panels[2].xaxis_inverted(), "less can be extracted: better is to the right everywhere"
     assert not panels[0].xaxis_inverted()
-    assert labels(forest) == set(rectifiers.WORDS.values())
+    assert labels(forest) == set(rectifiers.SIGN_WORDS.values())
     assert [text.get_text() for text in panels[0].get_yticklabels()] == ["BLUR", "SAGO", "GRU"]
     assert not overlapping(forest)
 

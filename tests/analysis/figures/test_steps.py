@@ -125,7 +125,7 @@ def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest() -> None:
         record = {"step": step, "observed_cos": -0.5, "observed_retain_loss": step + 100.0 * seed, "seed": seed}
         parts.append(pd.DataFrame(record | {"split": "forget05", "method": "ga", "rectifier": "none"}))
     found = training.step_points(pd.concat(parts, ignore_index=True).reindex(columns=training.STEP_COLUMNS))
-    every = -(-max(lengths) // training.MOST)
+    every = -(-max(lengths) // training.MAX_STEPS)
     mean = found.loc[found["kind"] == "mean"].sort_values("step")
     assert mean["step"].tolist() == list(range(1, min(lengths) + 1, every))
     assert mean["retain_loss"].tolist() == pytest.approx([t + 50.0 * (len(lengths) - 1) for t in mean["step"]])

@@ -11,7 +11,7 @@ import pytest
 from analysis import runs
 from analysis.load import opening
 from analysis.load.trials import describe_mixture
-from analysis.report.verdict import list_notes
+from analysis.report.verdict import list_verdict_caveats
 from analysis.stats import chosen_settings
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, Results, make_sweep, write_sweep, write_trial
@@ -85,7 +85,7 @@ def test_trials_of_several_codes_or_versions_are_told(results: Results) -> None:
     given.loc[given.index[3], "code"] = "bb"
     (said,) = describe_mixture(given)
     assert said.endswith("by it: code aa, bb; torch 2.11.0, 2.13.0.")
-    assert said in list_notes(results.with_runs(given))
+    assert said in list_verdict_caveats(results.with_runs(given))
 
 
 def test_references(results: Results, copy: Path) -> None:

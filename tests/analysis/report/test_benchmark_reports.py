@@ -72,12 +72,17 @@ def test_the_report_has_the_goals_of_the_benchmark(name: str, tmp_path: Path) ->
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_the_picture_is_better_to_the_right(name: str, tmp_path: Path) -> None:
     results = read(write_store(tmp_path, name))
-    what, points = results.goals, tradeoff.trial_points(results)
-    kinds = {"trial": 12, "setting": len(results.means), "chosen": 4, "reference": len(benchmark_store.MODELS[name])}
+    what, points = results.goals, tradeoff.tradeoff_points(results)
+    kinds = {
+        "trial": 12,
+        "setting": len(results.setting_means),
+        "chosen": 4,
+        "reference": len(benchmark_store.MODELS[name]),
+    }
     assert points["kind"].value_counts().to_dict() == kinds
     axes = tradeoff.draw(points).axes[0]
     left, right = axes.get_xlim()
-    assert left > max(points[what.removal.metric]) > min(points[what.removal.metric]) > right
+    assert left > max(points[what.removal_goal.metric]) > min(points[what.removal_goal.metric]) > right
     assert axes.get_xlabel().endswith("lower is better →")
     assert axes.get_ylabel().endswith("\n(higher is better →)")
     if len(what.removals) > 1:

@@ -8,8 +8,8 @@ from typing import Any
 
 from analysis.report import own
 from trainables.storage.atomic_files import write_rows
+from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import ROWS
 
 
 def record(row: int, block: int, rouge: float) -> dict[str, Any]:

@@ -30,11 +30,11 @@ def test_verdict_table_and_notes(results: Results) -> None:
         *("-12.0000", "-8.0000", "+4.00", "—", "2", "too few seeds")
     ]
     assert table.loc[("forget05 (5%)", "GA w/ GRU", "FQ ↑"), ["Seeds", "Clear?"]].tolist() == ["1", "too few seeds"]
-    kept, forgets = verdict.list_notes(results)
+    kept, forgets = verdict.list_verdict_caveats(results)
     assert kept == "4 of 12 chosen settings keep 90% of the original model's MU: below that, forgetting is damage."
     assert forgets.startswith("No chosen setting forgets enough: the best FQ is -4.00 (NPO w/ GRU), and a model that")
     enough = results.with_runs(results.runs.assign(forget_quality=-2.99))
-    assert not any("forgets enough" in sentence for sentence in verdict.list_notes(enough))
+    assert not any("forgets enough" in sentence for sentence in verdict.list_verdict_caveats(enough))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,9 @@ def test_a_collapsed_sweep_says_what_to_try(results: Results, utility: float, wo
     models = results.models.assign(model_utility=utility)
     lost = replace(results, models=models, runs=results.runs.assign(model_utility=0.0, **{"benchmark.limit": 20.0}))
     assert verdict.write_verdict(compare_rectifiers(lost)).startswith(words)
-    assert any(note.startswith("Evaluated on at most 20 rows of each task") for note in verdict.list_notes(lost))
+    assert any(
+        note.startswith("Evaluated on at most 20 rows of each task") for note in verdict.list_verdict_caveats(lost)
+    )
 
 
 def test_report_command(copy: Path) -> None:
@@ -63,7 +65,7 @@ def test_report_command(copy: Path) -> None:
     expected |= {f"figures/tradeoff.{kind}" for kind in ("svg", "csv")}
     assert expected | {"index.html", "tables/verdict.md"} <= names
     said: list[str] = []
-    again = report.build("tiny", copy, copy / "again", say=said.append)
+    again = report.build_report("tiny", copy, copy / "again", say=said.append)
     assert [words.split()[0] for words in said] == ["reading", "drawing"]
     for name in names:
         assert (again / name).read_bytes() == (folder / name).read_bytes(), name
@@ -127,7 +129,7 @@ def test_what_is_not_known_is_said(tmp_path: Path) -> None:
     )
     trials = [write_trial(tmp_path / "c", f"{n:012x}", rectifier=SETTINGS[n], mu=0.5) for n in (0, 1)]
     write_sweep(tmp_path / "c", trials, splits=())
-    pages = [(report.build("tiny", tmp_path / store) / "index.html").read_text() for store in "abc"]
+    pages = [(report.build_report("tiny", tmp_path / store) / "index.html").read_text() for store in "abc"]
     assert "nothing can be said yet" in pages[0]
     assert "0 of 1 trials finished" in pages[0]
     assert "extraction strength" in pages[0], "the sweep's file says which benchmark"
@@ -149,7 +151,7 @@ def test_tables_without_rows_and_with_odd_texts_can_be_read(tmp_path: Path) -> N
     for name, given in cases.items():
         trial = write_trial(tmp_path / name, "0" * 12, **given)
         write_sweep(tmp_path / name, [trial], splits=())
-        report.build("tiny", tmp_path / name)
+        report.build_report("tiny", tmp_path / name)
     failures = pd.read_csv(tmp_path / "good/reports/tiny-0a1b2c3d/tables/failures.csv")
     assert (len(failures), "Cause" in failures) == (0, True)
     trials = pd.read_csv(tmp_path / "odd/reports/tiny-0a1b2c3d/tables/trials.csv")

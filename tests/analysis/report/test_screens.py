@@ -44,8 +44,8 @@ def browser() -> Iterator[Any]:
 def test_the_first_screen_has_the_answer(name: str, browser: Any, tmp_path: Path) -> None:
     """At 1300 px the sentence, the picture and the table are within 800 px; at 420 px the picture begins there."""
     STORES[name](tmp_path / "store")
-    source = report.Source.PAPER if name == "tofu_phi" else report.Source.RUNS
-    made = report.build(name, tmp_path / "store", tmp_path / "report", source=source) / "index.html"
+    source = report.NumbersSource.PAPER if name == "tofu_phi" else report.NumbersSource.RUNS
+    made = report.build_report(name, tmp_path / "store", tmp_path / "report", source=source) / "index.html"
     for width, scheme in ((1300, "light"), (1300, "dark"), (420, "light"), (420, "dark")):
         page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
         page.goto(made.as_uri())

@@ -66,7 +66,7 @@ def test_the_table_has_every_change_with_its_test_and_cost(tmp_path: Path) -> No
 
 
 def write_report(folder: Path) -> str:
-    made = report.build("arena", folder, output=folder / "report")
+    made = report.build_report("arena", folder, output=folder / "report")
     return (made / "index.html").read_text(encoding="utf-8")
 
 

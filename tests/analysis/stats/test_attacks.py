@@ -12,8 +12,8 @@ from analysis.stats import attacks
 from analysis.tables import detail_tables
 from tests.support import sweep_store
 from tests.support.sweep_store import write
+from trainables.storage.file_names import ATTACK_RESULTS_FILE
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CAME_BACK
 
 copy, store = sweep_store.store_copy, sweep_store.tiny_store
 
@@ -31,7 +31,7 @@ def attack(store: Path, trial: str, *rows: dict[str, Any], started: str | None =
         "attacks": {},
         "shares": list(rows),
     }
-    write(store / "stress" / trial / CAME_BACK, document)
+    write(store / "stress" / trial / ATTACK_RESULTS_FILE, document)
 
 
 def chosen(store: Path, method: str, rectifier: str) -> list[str]:
@@ -51,12 +51,12 @@ def test_means_over_seeds_of_each_attacks_last_step(copy: Path, tmp_path: Path) 
     attack(copy, chosen(copy, "gd", "gru")[0], told("nf4", 0.9), started="2026-01-01T00:00:00+00:00")  # an earlier run
     means = attacks.mean_recovered_shares(sweep_store.read(copy))
     assert len(means) == 5
-    table = detail_tables.list_attacks(means)
+    table = detail_tables.tabulate_attacks(means)
     assert table.to_dict("records") == [
         {"Split": "forget05 (5%)", "Method": "GD", "n": "1", "the nf4": "—", "the relearn": "4 %"},
         {"Split": "forget05 (5%)", "Method": "NPO w/ GRU", "n": "2", "the nf4": "20 ± 14 %", "the relearn": "60 ± 0 %"},
     ]
-    folder = report.build("tiny", copy, tmp_path / "out")
+    folder = report.build_report("tiny", copy, tmp_path / "out")
     page = (folder / "index.html").read_text()
     assert "Does it last" in page
     assert "20 ± 14 %" in page

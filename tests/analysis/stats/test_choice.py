@@ -42,7 +42,7 @@ RULE = {"rule": "utility_floor", "share": 0.9, "halves": True}
 
 def test_halves_choose_on_one_half_and_report_the_other(tmp_path: Path) -> None:
     halved(tmp_path, RULE)
-    folder = report.build("muse", tmp_path)
+    folder = report.build_report("muse", tmp_path)
     markdown = (folder / "tables/main.md").read_text()
     assert main_rows(markdown) == {
         "Original": ["57.0000", "59.0000", "44.0000", "52.0000"],
@@ -70,7 +70,7 @@ def test_what_has_no_halves_cannot_be_chosen(tmp_path: Path) -> None:
     halved(tmp_path, RULE, lacking=True)
     path = tmp_path / "shared/evaluations/original-news/result.json"
     path.write_text(re.sub(r', "halves": .*\]', "", path.read_text()))
-    folder = report.build("muse", tmp_path)
+    folder = report.build_report("muse", tmp_path)
     page = (folder / "index.html").read_text()
     lack = "metrics on either half of the evaluation rows"
     assert f"Evaluated trials without {lack}, which the selection rule asks for, are left out: 1." in page
@@ -93,7 +93,7 @@ def test_the_rule_of_the_sweep_chooses(tmp_path: Path, rule: dict[str, Any], gam
     assert results.rule == Selection(**rule)
     chosen = detail_tables.list_chosen_settings(results).set_index("Method")
     assert chosen.loc["GA w/ GRU", "gamma"] == gamma
-    assert words in chosen_settings.state_rule(results.goals, results.rule)
+    assert words in chosen_settings.describe_report_rule(results.goals, results.rule)
 
 
 def test_chosen_steps_and_trials_that_ended_early_are_shown(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_chosen_steps_and_trials_that_ended_early_are_shown(tmp_path: Path) -> N
     given = {"fq": -6.0, "mu": 0.1, "status": "collapsed", "error": error}
     seeds = [given | {"seed": 1 - n, "chosen_step": 10 + 10 * n} for n in (0, 1)]
     make_sweep(tmp_path, *seeds, {"rectifier": GRU, "fq": -4.0, "mu": 0.5})
-    folder = report.build("tiny", tmp_path)
+    folder = report.build_report("tiny", tmp_path)
     assert main_rows((folder / "tables/main.md").read_text())["GA"][:2] == ["-6.0000", "0.1000"]
     assert pd.read_csv(folder / "figures/tradeoff.csv")["kind"].tolist().count("trial") == 3
     chosen = pd.read_csv(folder / "tables/chosen.csv", dtype="str")

@@ -79,7 +79,7 @@ def test_differences_are_over_the_seeds_that_both_have(tmp_path: Path) -> None:
         "sago": 9,
         "blur": 9,
     }
-    assert [goal.metric for goal in found.ranked] == ["forget_quality", "model_utility"]
+    assert [goal.metric for goal in found.deciding_goals] == ["forget_quality", "model_utility"]
 
 
 def test_equal_utility_and_extraction_strength_rank(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_equal_utility_and_extraction_strength_rank(tmp_path: Path) -> None:
         return -10 + SHIFTS[name] + 0.1 * seed, 0.88 if name == "gru" else 0.5
 
     found = compare_rectifiers(write_arena(tmp_path, value, mixed=True, extraction=True))
-    assert [goal.short for goal in found.ranked] == [*(f"FQ at {share}% MU" for share in (85, 90, 95)), "ES"]
+    assert [goal.short for goal in found.deciding_goals] == [*(f"FQ at {share}% MU" for share in (85, 90, 95)), "ES"]
     rows = found.differences.set_index(["metric", "rectifier"])
     mixed = rows.loc["forget_quality_at_0.9"]
     weight = math.sqrt(0.1 * 0.9 / (0.9 - 0.5))  # of calibrated's parabola of MU
@@ -132,4 +132,4 @@ def test_an_objective_with_a_retain_term_is_one_more_rival(tmp_path: Path) -> No
     methods = {"ga": NAMES, "gd": ("none",), "npo": ("none", "gru"), "npo_gd": ("none",)}
     found = compare_rectifiers(write_arena(tmp_path, noisy, methods=methods)).values
     names = {method: set(rows["rectifier"]) for method, rows in found.groupby("method")}
-    assert names == {"ga": {*NAMES, comparison.RETAIN_TERM}, "npo": {"none", "gru"}}
+    assert names == {"ga": {*NAMES, comparison.RETAIN_TERM_NAME}, "npo": {"none", "gru"}}

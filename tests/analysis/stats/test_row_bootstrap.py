@@ -11,10 +11,10 @@ from analysis.stats import row_bootstrap
 from analysis.tables import detail_tables
 from tests.support.sweep_store import GRU, read, write_sweep, write_trial
 from trainables import benchmarks
-from trainables.benchmarks.tofu.aggregates import aggregate
+from trainables.benchmarks.tofu.aggregates import aggregate_metrics
 from trainables.config.settings import Benchmark
 from trainables.storage.atomic_files import write_rows
-from trainables.storage.names import ROWS
+from trainables.storage.file_names import ROWS
 
 
 def rows(dice: random.Random, counts: dict[str, int]) -> list[dict[str, Any]]:
@@ -40,27 +40,27 @@ COUNTS = {"forget": 12, "retain": 30, "real_authors": 20, "world_facts": 25}
 @pytest.mark.parametrize("dialect", ["paper", "open-unlearning"])
 def test_parts_give_the_utility_that_the_benchmark_does(dialect: Any) -> None:
     records, tofu = rows(random.Random(1), COUNTS), benchmarks.get_benchmark("tofu")
-    parts = tofu.utility_parts(Benchmark(dialect=dialect), records)
+    parts = tofu.utility_by_row(Benchmark(dialect=dialect), records)
     assert [part.shape for part in parts] == [(30, 3), (20, 3), (25, 3)]
     assert row_bootstrap.harmonic_utility(parts) == pytest.approx(
-        aggregate(records, dialect)["model_utility"], rel=1e-12
+        aggregate_metrics(records, dialect)["model_utility"], rel=1e-12
     )
 
 
 def test_parts_of_the_other_benchmarks_give_their_utility() -> None:
     muse_rows = {"task": "knowmem_r", "rougeL_f1": 0.25}, {"task": "knowmem_f", "rougeL_f1": 0.9}
-    muse = benchmarks.get_benchmark("muse").utility_parts(Benchmark(name="muse", dialect="paper"), list(muse_rows))
+    muse = benchmarks.get_benchmark("muse").utility_by_row(Benchmark(name="muse", dialect="paper"), list(muse_rows))
     assert row_bootstrap.harmonic_utility(muse) == 25.0
     asked = [{"task": f"mmlu_{n}", "correct": n > 1} for n in range(4)] + [{"task": "wmdp_bio", "correct": True}]
     assert (
-        row_bootstrap.harmonic_utility(benchmarks.get_benchmark("wmdp").utility_parts(Benchmark(name="wmdp"), asked))
+        row_bootstrap.harmonic_utility(benchmarks.get_benchmark("wmdp").utility_by_row(Benchmark(name="wmdp"), asked))
         == 0.5
     )
     kept = {"retain": (1, 0, None), "other": (1, 1, 0.5, 0.5)}  # None: the target does not say it either
     own = [{"task": task, "kept": value} for task, values in kept.items() for value in values]
-    parts = benchmarks.get_benchmark("own").utility_parts(Benchmark(name="own"), own)
+    parts = benchmarks.get_benchmark("own").utility_by_row(Benchmark(name="own"), own)
     assert row_bootstrap.harmonic_utility(parts) == pytest.approx(2 / (1 / 0.5 + 1 / 0.75))
-    assert benchmarks.get_benchmark("own").utility_parts(Benchmark(name="own", tasks=("mmlu",)), own) == []
+    assert benchmarks.get_benchmark("own").utility_by_row(Benchmark(name="own", tasks=("mmlu",)), own) == []
 
 
 def test_the_interval_is_that_of_a_bootstrap_by_hand() -> None:
@@ -82,7 +82,9 @@ def test_the_interval_is_that_of_a_bootstrap_by_hand() -> None:
 def with_rows(store: Path, trial: str, halves: bool = False, **given: Any) -> list[dict[str, Any]]:
     """Write a trial whose metrics are those of its evaluation's rows, FQ apart."""
     records = rows(random.Random(trial), COUNTS)
-    found = [aggregate(part, "paper") for part in (records, *(benchmarks.every_other(records, n) for n in (0, 1)))]
+    found = [
+        aggregate_metrics(part, "paper") for part in (records, *(benchmarks.every_other(records, n) for n in (0, 1)))
+    ]
     whole, *half = [one | {"forget_quality": -3.0, "forget_quality_ks": 0.25} for one in found]
     write_trial(store, trial, metrics=whole, halves=half if halves else None, **given)
     write_rows(store / "trials" / trial / ROWS, records)
@@ -98,16 +100,16 @@ def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
     write_rows(tmp_path / "trials/other" / ROWS, records)  # of another evaluation
     write_sweep(tmp_path, ["plain1", "plain0", "gru", "bare", "other"], splits=("forget05",))
     results = read(tmp_path)
-    frame = results.seeds.set_index("id")
+    frame = results.chosen_values.set_index("id")
     assert frame.index.tolist() == ["plain0", "plain1", "gru", "bare", "other"]
     assert frame.loc["gru", ["forget_quality_ks", "forget_rows", "seed"]].tolist() == [0.25, 12, 0]
-    parts = benchmarks.get_benchmark("tofu").utility_parts(Benchmark(), records)
+    parts = benchmarks.get_benchmark("tofu").utility_by_row(Benchmark(), records)
     assert frame.loc["gru", ["low", "high"]].tolist() == list(
         row_bootstrap.percentile_interval(row_bootstrap.resample_utility(parts))
     )
     assert np.isnan(frame.loc[["bare", "other"], ["low", "high"]].to_numpy()).all()
     assert all(frame["low"].dropna() < frame["model_utility"][:3])
-    row = detail_tables.list_seeds(results).iloc[2]
+    row = detail_tables.tabulate_seeds(results).iloc[2]
     assert (row["KS D"], row["n"], row["Method"]) == ("0.250", "12", "GA w/ GRU")
 
 
@@ -115,8 +117,8 @@ def test_intervals_are_of_the_rows_that_are_reported(tmp_path: Path) -> None:
     records = with_rows(tmp_path, "gru", halves=True, rectifier=GRU)
     write_sweep(tmp_path, ["gru"], selection={"halves": True})
     results = read(tmp_path)
-    frame = results.seeds
-    parts = benchmarks.get_benchmark("tofu").utility_parts(Benchmark(), benchmarks.every_other(records, 1))
+    frame = results.chosen_values
+    parts = benchmarks.get_benchmark("tofu").utility_by_row(Benchmark(), benchmarks.every_other(records, 1))
     assert frame.loc[0, ["low", "high"]].tolist() == list(
         row_bootstrap.percentile_interval(row_bootstrap.resample_utility(parts))
     )

@@ -17,7 +17,7 @@ from tests.support.sweep_store import GRU, NONE, make_sweep, read, write_sweep, 
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
 from trainables.storage.atomic_files import write_rows
-from trainables.storage.names import ROWS
+from trainables.storage.file_names import ROWS
 
 
 def sweep_of(store: Path, plain: list[float], gru: list[float]) -> Results:
@@ -97,7 +97,7 @@ def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: fl
         noisy = [row | {"answer_loss": row["answer_loss"] + dice.normal(0, 0.3)} for row in plain]
         gru = [row | {"answer_loss": row["answer_loss"] - gain} for row in (plain if gain else noisy)]
         for name, rectifier, records in (("plain", NONE, plain), ("gru", GRU, gru)):
-            parts = benchmarks.get_benchmark("tofu").utility_parts(Benchmark(), records)
+            parts = benchmarks.get_benchmark("tofu").utility_by_row(Benchmark(), records)
             mu = row_bootstrap.harmonic_utility(parts)
             ids.append(write_trial(tmp_path, f"{name}{seed}", rectifier=rectifier, fq=-9.0, mu=mu, seed=seed))
             write_rows(tmp_path / "trials" / ids[-1] / ROWS, records)

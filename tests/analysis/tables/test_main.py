@@ -24,7 +24,7 @@ def test_markdown(results: Results) -> None:
     assert rows[4][:3] == ["GA", "**-22.0000** (n = 1)", "0.0000 (n = 1)"]
     assert rows[5][:3] == ["w/ GRU", "-23.0000 ± 1.4142", "**0.1100** ± 0.0141"]
     assert [row[0] for row in rows[6:]] == ["GD", "w/ GRU", "NPO", "w/ GRU"]
-    csv = main_sheet(results).csv.set_index(["method", "rectifier", "split", "metric"])
+    csv = main_sheet(results).csv_frame.set_index(["method", "rectifier", "split", "metric"])
     assert csv.loc[("gd", "gru", "forget05", "forget_quality"), ["value", "n"]].tolist() == [-8.0, 2]
 
 
@@ -33,7 +33,7 @@ def two_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, pd.Data
     """A sweep of GA without and with GRU, and its tidy frame, the values of which tests replace."""
     trials = [{"rectifier": rectifier, "fq": -1.0, "mu": 0.5} for rectifier in (NONE, GRU)]
     results = make_sweep(tmp_path_factory.mktemp("pair"), *trials, splits=())
-    return results, results.frame
+    return results, results.tidy_frame
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_uwc_tables(sheets: dict[str, FilledTable]) -> None:
     assert not any("**" in row[2] for rows in tables.values() for row in rows)  # MU is what all are brought to
     notes = {method: " ".join(sheets[f"tofu_uwc_{method}"].table.notes) for method in ("ga", "npo")}
     assert ("† not at equal MU" in notes["ga"], "† not at equal MU" in notes["npo"]) == (False, True)
-    csv = sheets["tofu_uwc_npo"].csv.set_index(["rectifier", "target", "metric"])["value"].to_dict()
+    csv = sheets["tofu_uwc_npo"].csv_frame.set_index(["rectifier", "target", "metric"])["value"].to_dict()
     assert csv["gru", "0.95", "weight"] == pytest.approx(np.sqrt(0.05 * 0.9 / 0.1))
     assert [csv["gru", "0.95", name] for name in ("reached", "monotone", "unmixed")] == [0.5, 0.5, 0]
     assert csv["gru", "0.85", "unmixed"] == 1
@@ -99,7 +99,7 @@ def test_uwc_shows_the_setting_of_the_main_table(tmp_path: Path) -> None:
         splits=("forget05",),
     )
     tables = {sheet.layout.table: sheet for sheet in paper_sheets(results)}
-    values = tables["tofu_uwc_ga"].csv.set_index(["rectifier", "target", "metric"])["value"].to_dict()
+    values = tables["tofu_uwc_ga"].csv_frame.set_index(["rectifier", "target", "metric"])["value"].to_dict()
     assert values["gru", "0.85", "forget_quality"] < -20 < values["none", "0.85", "forget_quality"]
     assert grid(to_markdown(tables["tofu_uwc_gd"].table))[-1] == ["GD (95%)", "—", "0.85"]
 

@@ -32,7 +32,7 @@ class Account:
     def prepare(self, **values: str) -> str:
         """Make what the shipped file with these values needs; return the group's id."""
         self.path.write_text(fill(self.shipped, **values))
-        return account.prepare_account(load_cluster_file(str(self.path)).provider)
+        return account.prepare_aws_account(load_cluster_file(str(self.path)).provider)
 
     def sources(self, group: str, region: str) -> list[tuple[str, int | None, list[str]]]:
         """Return protocol, first port and sources of every rule of a group."""
@@ -66,7 +66,9 @@ def moto_account(shipped: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
         patch.setenv("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
         # of 1,400 policies and 1,000 types, which take most of a minute
         policies = json.loads(aws_managed_policies.aws_managed_policies_data)
-        patch.setattr(models, "aws_managed_policies_data", json.dumps({account.EC2: policies[account.EC2]}))
+        patch.setattr(
+            models, "aws_managed_policies_data", json.dumps({account.EC2_POLICY: policies[account.EC2_POLICY]})
+        )
         known = instance_types.INSTANCE_TYPES
         types = {name: known[name] for name in ("m7i.2xlarge", "p4de.24xlarge")}
         patch.setattr(instance_types, "INSTANCE_TYPES", types)
@@ -86,7 +88,7 @@ def test_ray_starts_what_the_file_says(
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     moto_account.path.write_text(fill(moto_account.shipped, security_group_id="FILL IN"))
-    assert cluster.prepare_account(str(moto_account.path)) == 0
+    assert cluster.prepare_aws_account(str(moto_account.path)) == 0
     group = capsys.readouterr().out.split()[-1]
     filled = fill(moto_account.path.read_text(), security_group_id=group)
     assert find_problems(filled) == []
@@ -155,6 +157,6 @@ def test_an_account_is_not_made_of_what_is_too_wide_or_not_filled_in(
             moto_account.prepare(region=region, ssh_from=bad)
     (tmp_path / "cluster.yaml").write_text(shipped)
     with pytest.raises(InputError, match=r"provider\.region: fill it in first"):
-        account.prepare_account(load_cluster_file(str(tmp_path / "cluster.yaml")).provider)
+        account.prepare_aws_account(load_cluster_file(str(tmp_path / "cluster.yaml")).provider)
     groups = moto_account.client("ec2", region).describe_security_groups()["SecurityGroups"]
     assert [group["GroupName"] for group in groups] == ["default"]

@@ -49,7 +49,7 @@ def test_any_setting_multiplies_the_trials_that_read_it(make: MakePlan) -> None:
     assert settings(plan, "rectifier.name", "training.lr", "rectifier.gamma") == {
         (name, lr, gamma) for lr in (1e-5, 3e-5) for name, gamma in (("none", None), ("gru", 0.05), ("gru", 0.8))
     }
-    assert set(plan.studies()) == set(make(split).studies())
+    assert set(plan.trials_by_study()) == set(make(split).trials_by_study())
 
 
 def test_a_sweep_keeps_its_name_and_trials_when_an_axis_is_added(make: MakePlan) -> None:
@@ -72,7 +72,7 @@ def test_a_range_is_for_optuna_and_begins_with_the_published_point(make: MakePla
     assert settings(plan, *paths) == {("none", None, 1e-4, 5), ("gru", 0.8, 1e-4, 5)}
     space = plan.spaces["forget05/npo/gru"]
     assert space.axes["training.lr"] == Range(1e-6, 1e-3, log=True)
-    assert [axis.whole for axis in space.axes.values() if isinstance(axis, Range)] == [False, False, True]
+    assert [axis.is_whole for axis in space.axes.values() if isinstance(axis, Range)] == [False, False, True]
     assert space.size is None
     assert plan.name == make("benchmark.split=forget05").name
     beta = make("objective.beta=0.05..1.0", "method=npo", strategy="optuna").spaces["forget05/npo/none"]

@@ -55,15 +55,17 @@ def test_parameters_are_those_of_the_model() -> None:
     phi = {**SMALL, "hidden_size": 64, "intermediate_size": 256, "vocab_size": 512}
     networks = (tiny.network(), LlamaForCausalLM(LlamaConfig(**SMALL, **shared)), PhiForCausalLM(PhiConfig(**phi)))
     for network in networks:
-        shape = memory.shape_of(network.config.to_dict())
+        shape = memory.parse_model_shape(network.config.to_dict())
         assert shape is not None
         weights = sum(each.numel() for name, each in network.named_parameters() if not name.endswith("bias"))
-        assert shape.parameters == pytest.approx(weights, rel=0 if shape.gated else 0.005)
+        assert shape.parameter_count == pytest.approx(weights, rel=0 if shape.gated else 0.005)
         assert shape.gated == (network is not networks[2])
-    assert memory.shape_of(networks[1].config.to_dict()) == Shape(
+    assert memory.parse_model_shape(networks[1].config.to_dict()) == Shape(
         hidden=32, layers=2, heads=4, kv_heads=2, head_size=16, intermediate=48, vocabulary=128, tied=True
     )
-    assert memory.shape_of({"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257}) is None, "no guesses"
+    assert memory.parse_model_shape({"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257}) is None, (
+        "no guesses"
+    )
 
 
 # Memory
@@ -75,7 +77,7 @@ def test_peak_of_a_7b_model_by_hand() -> None:
     layer = 16 * 4096 + 8 * 4096 + 10 * 11008 + 2 * 100
     assert found.activations == 200 * (32 * layer + 32000 * 12)
     assert found.buffers == 2 * 2 * 500_000_000
-    assert found.states.total == pytest.approx(SEVEN.parameters * (2 + (4 + 12 + 4) / 4))
+    assert found.states.total == pytest.approx(SEVEN.parameter_count * (2 + (4 + 12 + 4) / 4))
     assert found.evaluation == 4 * 4096 * 2 * 33 * 4096 * 2, "keys and values, one layer moving"
     assert found.total == found.states.total + found.buffers + found.evaluation
 
@@ -98,7 +100,7 @@ def test_a_run_takes_the_micro_batch_of_the_plan(tmp_path: Path) -> None:
     import torch
 
     place = tiny.write_model(tmp_path / "model")
-    shape = memory.shape_of(tiny.network().config.to_dict())
+    shape = memory.parse_model_shape(tiny.network().config.to_dict())
     assert shape is not None
     chosen = trial(
         target=Model(path=str(place)),

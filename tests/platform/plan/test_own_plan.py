@@ -44,7 +44,7 @@ def test_a_model_is_trained_and_asked_in_its_chat_template_unless_another_is_nam
     tokenizer.save_pretrained(target)
     state = trial_outcomes.read_sweep_state(plan(store, target, files, *typed), store)
     assert {trial.benchmark.template for trial in state.plan.trials} == {template}
-    lines = dry_run.format_lines(state, dry_run.describe_plan(state, store, "none", 1), 1)
+    lines = dry_run.format_dry_run(state, dry_run.describe_plan(state, store, "none", 1), 1)
     assert f"prompt template: {template}" in lines
     measured = state.plan.trials[0].model_copy(
         update={"retain_evaluation": None, "calibration": Calibration(targets=(0.9,))}
@@ -78,7 +78,7 @@ def test_rows_to_forget_and_to_retain_are_warned_of(
     both.write_text(files["retain"].read_text() + files["forget"].read_text().splitlines()[1])
     state = trial_outcomes.read_sweep_state(plan(store, target, files | {"retain": both}), store)
     assert (state.warning() or "").startswith("forget, retain: 1 of 6 forget rows are among the rows to retain, too")
-    lines = dry_run.format_lines(state, dry_run.describe_plan(state, store, "none", 1), 1)
+    lines = dry_run.format_dry_run(state, dry_run.describe_plan(state, store, "none", 1), 1)
     (line,) = (line for line in lines if line.startswith("warning: "))
     assert line.endswith("(of the forget file: row 2)")
 
@@ -112,7 +112,7 @@ def test_a_model_that_never_saw_the_rows_leaves_trials_and_name_as_they_are(
 
 def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], store: Storage) -> None:
     found = plan(store, HUB_MODEL, files, "benchmark.tasks=mmlu", "benchmark.sources=mmlu=cais/mmlu")
-    questions, model = hub_requirements.describe_needs(found.sweep, found.hub, store)
+    questions, model = hub_requirements.describe_missing(found.sweep, found.hub, store)
     assert questions.startswith("data set cais/mmlu from the hub; without a network, on the machine that runs the")
     assert questions.endswith(", or --set benchmark.sources=mmlu=DIR\n  not checked: needs the hub")
     first, download, checked = model.splitlines()
@@ -120,7 +120,7 @@ def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], s
     assert first.startswith("model somebody/a-model from the hub; without a network")
     assert download.startswith("  hf download somebody/a-model (where there is a network")
     assert download.endswith(", or --set target=DIR")
-    assert found.largest is None
+    assert found.largest_memory_need is None
 
 
 def test_files_may_move_and_must_not_change(
@@ -151,7 +151,7 @@ def test_the_forecast_of_the_disk_counts_the_export(
     (target / "config.json").write_text(json.dumps(stated | {"dtype": dtype}))
     state = trial_outcomes.read_sweep_state(plan(store, target, files), store)
     assert state.plan.shape
-    assert disk.forecast_disk_use(state, store, "none", 1)["exports"] == state.plan.shape.parameters * width
+    assert disk.forecast_disk_use(state, store, "none", 1)["exports"] == state.plan.shape.parameter_count * width
 
 
 def test_the_dry_run_says_where_no_step_is_chosen(target: Path, files: dict[str, Path], store: Storage) -> None:
@@ -164,6 +164,6 @@ def test_the_dry_run_says_where_no_step_is_chosen(target: Path, files: dict[str,
         settings = ("training.max_steps=4", "training.batch_size=2", f"training.eval_every={every}")
         settings += (f"resources.compile={compiled}",)
         state = trial_outcomes.read_sweep_state(plan(store, target, without_texts, *settings), store)
-        lines = dry_run.format_lines(state, dry_run.describe_plan(state, store, "none", 1), 1)
+        lines = dry_run.format_dry_run(state, dry_run.describe_plan(state, store, "none", 1), 1)
         (line,) = (line for line in lines if line.startswith("each trial:"))
         assert line.endswith(words)

@@ -14,8 +14,8 @@ from tests.support import shrunk_sweeps, tiny
 from tests.support.small_sweep import plan_named
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
+from trainables.storage.file_names import WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import WEIGHTS
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,8 @@ def test_each_trial_goes_on_from_the_one_before_of_its_own_method_and_seed(
     assert len(found) == 8
     files = [str(rows / "requests" / f"{number}.jsonl") for number in range(3)]
     for first, second, third in found.values():
-        assert (first.follows, first.target.path) == (None, str(target))
-        assert [second.follows, third.follows] == [first.id(), second.id()]
+        assert (first.earlier_id, first.target.path) == (None, str(target))
+        assert [second.earlier_id, third.earlier_id] == [first.id(), second.id()]
         assert third.target.path == str(store.trial(second.id()) / WEIGHTS)
         assert [trial.benchmark.places["forget"] for trial in (first, second, third)] == files
         assert {part: third.benchmark.places[part] for part in ("request_01", "request_02")} == {
@@ -90,7 +90,7 @@ def test_models_that_requests_go_on_from_are_in_the_forecast(
     planned = plan(store, target, rows, "seed=0,1")
     assert planned.shape
     parts = disk.forecast_disk_use(read_sweep_state(planned, store), store, choice, 1)
-    assert parts["weights"] == models * planned.shape.parameters * 4
+    assert parts["weights"] == models * planned.shape.parameter_count * 4
 
 
 def test_what_is_no_row_of_requests_is_refused(target: Path, rows: Path, store: Storage) -> None:
@@ -124,4 +124,4 @@ def test_sets_of_muse_one_after_another_are_a_row_and_nested_ones_are_none(tmp_p
         assert {len(chain) for chain in chains(planned).values()} == {4}
         for chain in chains(planned).values():
             before = [trial.id() if follows else None for trial in chain[:-1]]
-            assert [trial.follows for trial in chain] == [None, *before]
+            assert [trial.earlier_id for trial in chain] == [None, *before]

@@ -44,7 +44,7 @@ def test_scope_and_memory_are_axes(make: MakePlan) -> None:
 
 
 def test_a_retain_term_is_not_counted_twice(make: MakePlan) -> None:
-    studies = make(SPLIT, "method=ga,gd,npo", "rectifier.name=none,blur").studies()
+    studies = make(SPLIT, "method=ga,gd,npo", "rectifier.name=none,blur").trials_by_study()
     assert set(studies) == {f"forget05/{pair}" for pair in ("ga/none", "ga/blur", "gd/none", "npo/none", "npo/blur")}
     words = (
         r"rectifier\.name: 'blur' adds the retain gradient .* method 'gd' .* use a method without one \(ga, wga, npo"

@@ -19,7 +19,7 @@ from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan, Small, point
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
-from trainables.config.shared_artifacts import Direction
+from trainables.config.shared_artifacts import SharedVector
 from trainables.storage.folder_storage import Storage
 
 make = small_sweep.plan_objectives
@@ -78,13 +78,13 @@ def test_each_strength_is_a_trial_and_the_axis_of_rectifiers_does_not_multiply_t
     plan = vectors()
     assert strengths(plan, "stg") == [None] * 5 + list(SWEEP.axes["task_vector.stg"])
     assert strengths(plan, "strength") == list(SWEEP.axes["task_vector.strength"]) + [None] * 5
-    assert set(plan.studies()) == {"forget05/tv/none", "forget05/tru/none"}
+    assert set(plan.trials_by_study()) == {"forget05/tv/none", "forget05/tru/none"}
     chosen = vectors("task_vector.stg=3,4", "task_vector.strength=6")
     assert strengths(chosen, "stg") == [None, 3.0, 4.0]
     assert strengths(chosen, "strength") == [6.0, None, None]
 
 
-def directions(plan: Plan) -> list[Direction]:
+def directions(plan: Plan) -> list[SharedVector]:
     return SweepState(plan, {}).directions
 
 

@@ -39,8 +39,10 @@ def test_training_by_hand() -> None:
 
     def steps(config: Trial) -> float:
         """In operations of a row and parameter, 31 x 32 rows being one."""
-        found = costs.training_seconds(config, SEVEN, 200, 80, 8, find_rates(A100)) * 4 * costs.SUSTAINED * 312e12
-        return found / (31 * 32 * 80 * SEVEN.parameters)
+        found = (
+            costs.training_seconds(config, SEVEN, 200, 80, 8, find_rates(A100)) * 4 * costs.REACHED_PEAK_SHARE * 312e12
+        )
+        return found / (31 * 32 * 80 * SEVEN.parameter_count)
 
     passes = {"ga": 1, "gd": 2, "npo": 1, "npo_gd": 2, "ceu": 1, "pdu": 2}
     for method, count in passes.items():
@@ -59,9 +61,9 @@ def test_evaluation_by_hand() -> None:
     training = trial().training.model_copy(update={"eval_every": 10})
 
     def seconds(rate: float, width: int) -> float:
-        step = max(width * SEVEN.parameters / 1e12, 32 * 39 * 33e-6)
-        generating = max(200 * step, 6400 * 2 * SEVEN.parameters / rate)
-        return 2 * SEVEN.parameters * 1e6 / rate + generating + 1e6 * costs.TEXT
+        step = max(width * SEVEN.parameter_count / 1e12, 32 * 39 * 33e-6)
+        generating = max(200 * step, 6400 * 2 * SEVEN.parameter_count / rate)
+        return 2 * SEVEN.parameter_count * 1e6 / rate + generating + 1e6 * costs.SECONDS_PER_TEXT_TOKEN
 
     once, wide = seconds(0.3 * 312e12, 2), seconds(0.3 * 19.5e12, 4)
     for expected, config in (
@@ -107,7 +109,7 @@ def test_estimates_are_within_a_factor_of_one_and_a_half(
 
 def test_rates_go_by_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the name that is set, else this machine's, else an A100; a part of a GPU has a part of its rate."""
-    monkeypatch.setattr(costs, "DEVICES", tmp_path)
+    monkeypatch.setattr(costs, "NVIDIA_GPU_FOLDER", tmp_path)
     half = H100.model_copy(update={"gpus": 0.5})
     found = [find_rates(one)["bf16"] / 0.3e12 for one in (Resources(gpus=1), H100, half)]
     (tmp_path / "0").mkdir()
@@ -124,4 +126,4 @@ def test_a_sweep_without_gpus_tells_its_time(tmp_path: Path) -> None:
     assert re.fullmatch(rf"about [1-9][0-9.]* (s|min) {ending}", said)
     found = json.loads(in_process("quickstart", "--dry-run", "--json", "--storage", runs).stdout)
     assert found["gpu_hours"] is None
-    assert costs.START + 20 < found["seconds"] < 180
+    assert costs.SWEEP_START_SECONDS + 20 < found["seconds"] < 180

@@ -11,13 +11,13 @@ import pytest
 import ray
 
 from platform.schedule import capacity, ray_session
-from platform.schedule.capacity import Growth, NodeKind
+from platform.schedule.capacity import NodeKind, NodeLimits
 from tests.support import own_rows, tiny
 from tests.support.starts import in_process
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 
-HEAD, GPUS = {"CPU": 8.0, capacity.HEAD: 1.0}, {"CPU": 96.0, "GPU": 8.0}
+HEAD, GPUS = {"CPU": 8.0, capacity.HEAD_NODE_RESOURCE: 1.0}, {"CPU": 96.0, "GPU": 8.0}
 FILE = """
 head_node_type: head
 max_workers: 6
@@ -34,7 +34,7 @@ def test_gpus_of_this_machine_are_those_that_cuda_leaves(
 ) -> None:
     for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
-    monkeypatch.setattr(capacity, "DEVICES", tmp_path)
+    monkeypatch.setattr(capacity, "DEVICE_FOLDER", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -64,21 +64,21 @@ def test_trials_on_nodes_are_what_trying_gives(ranks: int) -> None:
     wanted = Resources(ranks=ranks)
     for free in itertools.product(range(5), repeat=3):
         shapes = [NodeKind(places, 0, 1) for places in free]
-        assert capacity.count_trials(shapes, wanted) == (packed(free, ranks) or sum(free) // ranks)
+        assert capacity.count_concurrent(shapes, wanted) == (packed(free, ranks) or sum(free) // ranks)
         assert capacity.fits_on_one_node(shapes, wanted) == any(places >= ranks for places in free)
 
 
 @pytest.fixture
-def growth(tmp_path: Path) -> Growth:
+def growth(tmp_path: Path) -> NodeLimits:
     (tmp_path / "file.yaml").write_text(FILE)
-    return capacity.read_growth(tmp_path / "file.yaml")
+    return capacity.read_node_limits(tmp_path / "file.yaml")
 
 
-def test_nodes_that_may_start_count_once_and_within_the_limit_of_all(growth: Growth) -> None:
+def test_nodes_that_may_start_count_once_and_within_the_limit_of_all(growth: NodeLimits) -> None:
     """Four of the large type and two of the small: six in all, one of which is there."""
     found = capacity.list_node_kinds([node(HEAD), node(GPUS)], growth)
     assert [(shape.gpus, shape.most) for shape in found] == [(8, 4), (1, 2), (0, 1)]
-    assert [capacity.count_trials(found, Resources(ranks=ranks, gpus=1)) for ranks in (1, 4, 16)] == [34, 8, 2]
+    assert [capacity.count_concurrent(found, Resources(ranks=ranks, gpus=1)) for ranks in (1, 4, 16)] == [34, 8, 2]
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def head(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("head")
-def test_trials_are_placed_on_what_may_still_come(growth: Growth) -> None:
+def test_trials_are_placed_on_what_may_still_come(growth: NodeLimits) -> None:
     """Ranks that no node holds are spread, with a warning."""
     said: list[str] = []
     asked = Resources(gpus=1, cpus=2)
@@ -103,7 +103,7 @@ def test_trials_are_placed_on_what_may_still_come(growth: Growth) -> None:
 
 
 @pytest.mark.usefixtures("head")
-def test_what_could_never_run_is_refused_with_the_numbers(growth: Growth) -> None:
+def test_what_could_never_run_is_refused_with_the_numbers(growth: NodeLimits) -> None:
     with pytest.raises(InputError) as refused:
         ray_session.place_trials(growth, Resources(gpus=6, ranks=5), None, print)
     assert str(refused.value) == (
@@ -117,11 +117,11 @@ def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest
     rounds = iter([1, 1, 2, 3])
     monkeypatch.setattr(ray, "nodes", lambda: [node(HEAD)] * next(rounds, 1))
     monkeypatch.setattr(ray_session.time, "sleep", lambda seconds: None)
-    growth = Growth(2, [NodeKind(0, 0, 2)], least=2)
+    growth = NodeLimits(2, [NodeKind(0, 0, 2)], least=2)
     ray_session.wait_for_nodes(growth, said.append)
     assert said == ["waiting for the cluster's nodes: 1 of 3 are there"]
     assert next(rounds, None) is None
-    monkeypatch.setattr(ray_session, "PATIENCE", -1.0)
+    monkeypatch.setattr(ray_session, "NODE_WAIT_SECONDS", -1.0)
     ray_session.wait_for_nodes(growth, said.append)
     assert said[1:] == ["warning: 1 of the cluster's 3 nodes are there; going on with them"]
 
@@ -129,8 +129,8 @@ def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest
 @pytest.mark.usefixtures("head")
 def test_on_kuberay_max_concurrent_says_how_many_trials_nodes_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its workers start when trials wait for them, so that a head alone refuses none."""
-    monkeypatch.setenv(ray_session.KUBERAY, "unlearning-x")
-    placed = [ray_session.place_trials(Growth(), Resources(gpus=8, cpus=8), most, print) for most in (None, 4)]
+    monkeypatch.setenv(ray_session.KUBERAY_VARIABLE, "unlearning-x")
+    placed = [ray_session.place_trials(NodeLimits(), Resources(gpus=8, cpus=8), most, print) for most in (None, 4)]
     assert placed == [ray_session.Placement(1, "PACK"), ray_session.Placement(4, "PACK")]
 
 

@@ -16,9 +16,9 @@ from ray.tune.search import Searcher
 from platform.plan.spaces import Space
 from platform.schedule import searcher
 from platform.schedule.ray_session import Placement
-from platform.schedule.study import FLOOR, Study, read_goal_values
+from platform.schedule.study import FLOOR_CONSTRAINT, Study, read_goal_values
 from platform.state import manifest
-from platform.state.limits import Stopper
+from platform.state.limits import SweepStopper
 from platform.sweep.run_on_ray import make_searcher
 from search_spaces.schema.sweep import Search
 from tests.support import small_sweep
@@ -26,16 +26,16 @@ from tests.support.small_studies import Outcome, drain, make_space
 from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.config.settings import Model, Selection
-from trainables.config.trial import FOLLOWS, Trial
+from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
 from trainables.storage import atomic_files
+from trainables.storage.file_names import CHECKPOINT, META_FILE, PROGRESS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CHECKPOINT, META, PROGRESS
 
 
 def points(count: int, split: str = "forget05", seed: int = 0) -> list[Trial]:
     """A study of `count` points that differ in gamma."""
     space = gammas(count, split, seed)
-    return [space.make(point) for point in space.list_points()]
+    return [space.make_trial(point) for point in space.list_points()]
 
 
 def gammas(count: int, split: str = "forget05", seed: int = 0) -> Space:
@@ -69,8 +69,8 @@ def suggested(search: Searcher, name: str) -> Trial:
 @pytest.mark.parametrize("left", [True, False])
 def test_a_trial_waits_for_the_one_it_goes_on_from_and_falls_away_without_its_model(left: bool) -> None:
     first, other, third = points(3)
-    second = third.model_copy(update={"target": Model(path="here", fingerprint=f"{FOLLOWS}{first.id()}")})
-    third = third.model_copy(update={"target": Model(path="here", fingerprint=f"{FOLLOWS}{second.id()}")})
+    second = third.model_copy(update={"target": Model(path="here", fingerprint=f"{EARLIER_TRIAL_PREFIX}{first.id()}")})
+    third = third.model_copy(update={"target": Model(path="here", fingerprint=f"{EARLIER_TRIAL_PREFIX}{second.id()}")})
     queue = searcher.TrialQueue([first, second, third, other], {"storage": "store"}, has_model=lambda key: left)
     assert [suggested(queue, name) for name in ("t0", "t1")] == [first, other]
     assert queue.suggest("t2") is None
@@ -114,23 +114,25 @@ def test_every_point_at_most_once_up_to_the_budget(
 # All studies of a sweep
 
 
-def make_studies(budget: int | None = None, finished: dict[str, tuple[float, float]] | None = None) -> searcher.Studies:
+def make_studies(
+    budget: int | None = None, finished: dict[str, tuple[float, float]] | None = None
+) -> searcher.StudyQueue:
     groups = [points(4, split=split) for split in ("forget01", "forget05", "forget10")]
-    return searcher.Studies([make_study(trials, budget, finished or {}) for trials in groups], {"storage": "store"})
+    return searcher.StudyQueue([make_study(trials, budget, finished or {}) for trials in groups], {"storage": "store"})
 
 
 @pytest.mark.parametrize("budget", [None, 2])
 def test_studies_take_turns_up_to_the_budget_of_each(budget: int | None) -> None:
     """One that is behind catches up first."""
     studies, each = make_studies(budget), budget or 4
-    assert studies.left == 3 * each
+    assert studies.remaining == 3 * each
     splits = [suggested(studies, f"t{k}").benchmark.split for k in range(3 * each)]
     turns = [sorted(splits[k : k + 3]) for k in range(0, 3 * each, 3)]
     assert turns == [["forget01", "forget05", "forget10"]] * each
-    assert (studies.left, studies.suggest("t12")) == (0, Searcher.FINISHED)
+    assert (studies.remaining, studies.suggest("t12")) == (0, Searcher.FINISHED)
     finished = {trial.id(): (-1.0, 0.5) for split in ("forget01", "forget05") for trial in points(4, split=split)[:2]}
     behind = make_studies(finished=finished)
-    assert behind.left == 8
+    assert behind.remaining == 8
     assert [suggested(behind, f"u{k}").benchmark.split for k in range(2)] == ["forget10"] * 2
 
 
@@ -159,10 +161,10 @@ def test_outcomes_reach_their_study(result: dict[str, Any] | None, error: bool) 
 def test_with_halves_a_study_learns_from_the_rows_that_are_not_reported() -> None:
     space = gammas(1)
     space = replace(space, fixed={**space.fixed, "selection": Selection(halves=True)})
-    trial = space.make(space.published)
+    trial = space.make_trial(space.published)
     first, second = {"forget_quality": -3.0, "model_utility": 0.4}, {"forget_quality": -1.0, "model_utility": 0.6}
     result = {"forget_quality": -2.0, "model_utility": 0.5, "halves": [first, second]}
-    studies = searcher.Studies([Study(space, [trial], 1, {})], {"storage": "store"})
+    studies = searcher.StudyQueue([Study(space, [trial], 1, {})], {"storage": "store"})
     studies.on_trial_complete("t0", result) if studies.next_trial("t0") else None
     assert studies.studies[0].study.trials[0].values == [-3.0, 0.4]
     assert read_goal_values(trial, {"metrics": result, "halves": [first, second]}) == (-3.0, 0.4)
@@ -173,14 +175,14 @@ def test_a_search_may_have_other_goals() -> None:
     space = gammas(1)
     benchmark = space.fixed["benchmark"].model_copy(update={"measures": ("extraction_strength", "membership_loss")})
     space = replace(space, fixed={**space.fixed, "benchmark": benchmark})
-    trial, goals = space.make(space.published), ("model_utility", "extraction_strength", "forget_quality")
+    trial, goals = space.make_trial(space.published), ("model_utility", "extraction_strength", "forget_quality")
     found: Any = {"forget_quality": -2.0, "model_utility": 0.5, "forget_extraction_strength": 0.2}
     study = Study(space, [trial], 1, {}, search=Search(goals=goals), floor=0.4)
-    studies = searcher.Studies([study], {"storage": "store"})
+    studies = searcher.StudyQueue([study], {"storage": "store"})
     studies.on_trial_complete("t0", found) if studies.next_trial("t0") else None
     (told,) = study.study.trials
     assert told.values == [-0.2, -2.0, 0.5]
-    assert told.constraints == {FLOOR: pytest.approx(-0.1)}
+    assert told.constraints == {FLOOR_CONSTRAINT: pytest.approx(-0.1)}
     for names, words in (
         (("extraction_strenght", "model_utility"), "did you mean 'extraction_strength'"),
         (("exact_memorisation", "model_utility"), "is not measured on tofu"),
@@ -191,16 +193,16 @@ def test_a_search_may_have_other_goals() -> None:
             benchmarks.choose_goals(benchmark, names)
 
 
-@pytest.mark.parametrize("left", [f"{CHECKPOINT}/{META}", PROGRESS])
+@pytest.mark.parametrize("left", [f"{CHECKPOINT}/{META_FILE}", PROGRESS])
 def test_resume_asks_for_what_the_storage_has_in_flight(tmp_path: Path, left: str) -> None:
     """Two trials of one study were killed, with a checkpoint or without one yet."""
     small, store = small_sweep.write(tmp_path / "small"), Storage(tmp_path / "runs")
     only = ["benchmark.split=forget05", "method=npo"]
     state = small.state(store, "seed=0,1,2,3", only=only, strategy="optuna", budget=6)
-    unfinished = state.plan.studies()["forget05/npo/gru"][9:13:3]
+    unfinished = state.plan.trials_by_study()["forget05/npo/gru"][9:13:3]
     for trial in unfinished:
         atomic_files.write_json(store.trial(trial.id()) / left, {"step": 4})
     manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
-    search, total = make_searcher(state, store, Stopper(), Placement(1, "PACK"), "none")
+    search, total = make_searcher(state, store, SweepStopper(), Placement(1, "PACK"), "none")
     asked = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
     assert [trial for trial in asked if trial.study() == unfinished[0].study()][:2] == unfinished

@@ -17,9 +17,9 @@ def test_forecast_counts_what_a_plan_writes(tmp_path: Path) -> None:
     sizes = '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, '
     (small.models / "full" / "config.json").write_text(sizes + '"vocab_size": 1000}')
     state = small.state(store, "resources.checkpoint_every=5", only=["benchmark.split=forget01"])
-    parts = {choice: disk.forecast_disk_use(state, store, choice, 3) for choice in kept_weights.CHOICES}
+    parts = {choice: disk.forecast_disk_use(state, store, choice, 3) for choice in kept_weights.KEEP_CHOICES}
     parameters = 2 * 1000 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
-    studies = len(state.plan.studies())
+    studies = len(state.plan.trials_by_study())
     assert parts["all"]["weights"] == 55 * parameters * 4
     assert parts["pareto"]["weights"] == parts["best"]["weights"] == studies * parameters * 4
     assert "weights" not in parts["none"]

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from platform.state import kept_weights
 from tests.support.starts import finish, write_evaluation, write_result
-from trainables.benchmarks.selection import Point, pareto_front
+from trainables.benchmarks.selection import GoalPoint, pareto_front
 from trainables.config.settings import Model, Selection
-from trainables.config.trial import FOLLOWS, Trial
+from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
+from trainables.storage.file_names import WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import WEIGHTS
 from trainables.storage.opening import open_storage
 
 
@@ -67,7 +67,7 @@ def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path) -> None:
     steps, other = study(tmp_path / "other", points)
     moving = keeper(steps[:1], other, "pareto")
     for trial in steps:
-        moving.trial_ended(trial)
+        moving.prune_after_trial(trial)
     assert kept(steps, other) == kept(trials, store) == [0, 2, 4, 5]
 
 
@@ -77,15 +77,15 @@ def test_a_model_that_another_goes_on_from_stays_until_that_one_is_done(
 ) -> None:
     """It is dropped then, although its study is another; a trial that was lost needs it again."""
     trials, store = study(tmp_path, [(-9.0, 0.80)])
-    went_on = Model(path="there", fingerprint=f"{FOLLOWS}{trials[0].id()}")
+    went_on = Model(path="there", fingerprint=f"{EARLIER_TRIAL_PREFIX}{trials[0].id()}")
     follower = trials[0].model_copy(
         update={"target": went_on, "benchmark": trials[0].benchmark.model_copy(update={"split": "forget10"})}
     )
     moving = keeper([trials[0], follower], store, "none")
-    moving.trial_ended(trials[0])
+    moving.prune_after_trial(trials[0])
     assert kept(trials, store) == [0]
     write_result(store, follower.id(), status=status, metrics={"forget_quality": -1.0, "model_utility": 0.8})
-    moving.trial_ended(follower)
+    moving.prune_after_trial(follower)
     assert kept(trials, store) == left
 
 
@@ -94,7 +94,7 @@ def test_a_model_that_another_goes_on_from_stays_until_that_one_is_done(
         lambda values: [(f"trial{k}", quality, utility) for k, (quality, utility) in enumerate(values)]
     )
 )
-def test_front_is_what_nothing_beats(points: list[Point]) -> None:
+def test_front_is_what_nothing_beats(points: list[GoalPoint]) -> None:
     front = set(pareto_front(points))
     for key, quality, utility in points:
         beaten = any((q > quality and u >= utility) or (q >= quality and u > utility) for _, q, u in points)

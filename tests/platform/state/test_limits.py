@@ -11,9 +11,9 @@ import pytest
 
 from platform.schedule import capacity
 from platform.state import limits
-from platform.state.limits import FIRST_TRIALS, Stopper, load_gpu_seconds, record_gpu_seconds
+from platform.state.limits import FIRST_TRIALS_WATCHED, SweepStopper, load_gpu_seconds, record_gpu_seconds
 from platform.state.trial_outcomes import count_gpus
-from platform.sweep.start_options import Options
+from platform.sweep.start_options import StartOptions
 from tests.support.small_sweep import seeds
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
@@ -24,7 +24,7 @@ def outcome(status: str, message: str = "") -> dict[str, Any]:
     return {"status": status, "error": {"message": message} if message else None}
 
 
-def end(stopper: Stopper, results: list[dict[str, Any]]) -> None:
+def end(stopper: SweepStopper, results: list[dict[str, Any]]) -> None:
     for trial, result in zip(seeds(len(results)), results, strict=True):
         stopper.trial_started(trial)
         stopper.trial_ended(trial.id(), result)
@@ -43,7 +43,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_gpu_hours_count_ranks_and_gpus_of_ended_and_running_trials(now: list[float]) -> None:
     """Two ranks of one GPU each, 900 s ended and 450 s running, after 1800 s of earlier starts: 5/4 hours."""
-    stopper = Stopper(gpu_hours=1.25, spent=1800.0)
+    stopper = SweepStopper(gpu_hours=1.25, spent=1800.0)
     first, second = seeds(2, ranks=2, gpus=1)
     stopper.trial_started(first)
     now[0] = 900.0
@@ -53,13 +53,13 @@ def test_gpu_hours_count_ranks_and_gpus_of_ended_and_running_trials(now: list[fl
     assert stopper.reason is None
     now[0] = 1350.0
     stopper.trial_started(second)  # its worker died and it goes on
-    assert stopper.hours == pytest.approx(1.25)
+    assert stopper.gpu_hours_spent == pytest.approx(1.25)
     assert (stopper.reason or "").startswith("--gpu-hours 1.25: 1.25 GPU-hours are spent")
     assert stopper.advice == "go on with a larger --gpu-hours and --resume"
 
 
 def test_minutes_count_from_the_first_trial_of_this_start(now: list[float]) -> None:
-    stopper = Stopper(minutes=2.0)
+    stopper = SweepStopper(minutes=2.0)
     now[0] = 500.0
     assert stopper.reason is None
     for trial in seeds(2):
@@ -74,30 +74,30 @@ def test_minutes_count_from_the_first_trial_of_this_start(now: list[float]) -> N
 def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) -> None:
     """A rank without a GPU counts as one."""
     assert [count_gpus({"resources": {"ranks": 2, "gpus": gpus}}) for gpus in (0.5, 0)] == [1, 2]
-    stopper = Stopper(gpu_hours=1.0)
-    with stopper.preparing(2.0):
+    stopper = SweepStopper(gpu_hours=1.0)
+    with stopper.count_preparation(2.0):
         now[0] = 900.0
-        assert stopper.hours == 0.5
+        assert stopper.gpu_hours_spent == 0.5
     now[0] = 1800.0
-    assert (stopper.hours, stopper.running) == (0.5, {})
+    assert (stopper.gpu_hours_spent, stopper.running) == (0.5, {})
     for hours in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(InputError, match="--gpu-hours: must be above 0"):
-            Options(gpu_hours=hours).check("grid", None, None)
+            StartOptions(gpu_hours=hours).check("grid", None, None)
 
 
 def test_what_is_spent_is_kept_while_the_driver_lives(store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill amid a trial leaves the note of it as it is."""
-    monkeypatch.setattr(limits, "NOTE_SECONDS", 0.02)
-    path = store.spent("tiny", "0a1b2c3d")
+    monkeypatch.setattr(limits, "GPU_SECONDS_NOTE_INTERVAL", 0.02)
+    path = store.gpu_seconds_file("tiny", "0a1b2c3d")
     assert load_gpu_seconds(path, store) == 0
-    stopper = Stopper(spent=30.0)
+    stopper = SweepStopper(spent=30.0)
     with record_gpu_seconds(stopper, path, store):
         stopper.trial_started(seeds(1, ranks=32)[0])
         limit = time.monotonic() + 20
         while load_gpu_seconds(path, store) < 31.0:  # what a start after a kill at this moment would find
             assert time.monotonic() < limit
             time.sleep(0.02)
-    assert 31.0 <= load_gpu_seconds(path, store) <= stopper.hours * 3600
+    assert 31.0 <= load_gpu_seconds(path, store) <= stopper.gpu_hours_spent * 3600
 
 
 # Failures of one cause
@@ -105,8 +105,8 @@ def test_what_is_spent_is_kept_while_the_driver_lives(store: Storage, monkeypatc
 
 def test_first_failures_of_one_cause_stop_the_sweep() -> None:
     """Numbers and paths apart; one other outcome among the first five, and the sweep goes on."""
-    failures = [outcome("failed", f"ValueError: row {k} of /tmp/{k}ab is bad") for k in range(FIRST_TRIALS)]
-    stopper = Stopper()
+    failures = [outcome("failed", f"ValueError: row {k} of /tmp/{k}ab is bad") for k in range(FIRST_TRIALS_WATCHED)]
+    stopper = SweepStopper()
     end(stopper, failures[:-1])
     assert stopper.reason is None
     stopper.trial_ended("last", failures[-1])
@@ -115,8 +115,8 @@ def test_first_failures_of_one_cause_stop_the_sweep() -> None:
     )
     assert stopper.advice == "mend that, then go on with --resume --retry-failed"
     others = [outcome("finished"), outcome("diverged", "loss is nan"), outcome("failed", "KeyError: 'question'")]
-    for other, place in itertools.product(others, range(FIRST_TRIALS)):
-        stopper = Stopper()
+    for other, place in itertools.product(others, range(FIRST_TRIALS_WATCHED)):
+        stopper = SweepStopper()
         end(stopper, [*failures[:place], other, *failures[place:], *failures])
         assert stopper.reason is None, (other, place)
 
@@ -137,7 +137,7 @@ def test_trials_side_by_side(
 ) -> None:
     """Eight cores, two for each trial."""
     (tmp_path / "cpu.max").write_text(limit)
-    monkeypatch.setattr(capacity, "CGROUP", tmp_path / "cpu.max")
+    monkeypatch.setattr(capacity, "CPU_LIMIT_FILE", tmp_path / "cpu.max")
     monkeypatch.setattr(capacity.os, "sched_getaffinity", lambda pid: range(8), raising=False)
     monkeypatch.setattr(capacity.os, "cpu_count", lambda: 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

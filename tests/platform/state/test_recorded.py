@@ -19,27 +19,27 @@ def begin(small: Small, store: Storage, rates: str = "log(1e-6..1e-3)") -> Sweep
 
 
 def make(space: Space, lr: float, **point: object) -> Trial:
-    return space.make({"training.lr": lr, "rectifier.gamma": 0.8, "rectifier.tau": None, "seed": 0} | point)
+    return space.make_trial({"training.lr": lr, "rectifier.gamma": 0.8, "rectifier.tau": None, "seed": 0} | point)
 
 
 def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage) -> None:
     state = begin(small, store)
     manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
-    assert (len(state.plan.trials), state.outstanding) == (1, 6)
+    assert (len(state.plan.trials), state.number_to_run) == (1, 6)
     assert manifest.load_manifest(state.plan.name, store).trials == ()
     space = state.plan.spaces[STUDY]
     done, running, outside = make(space, 3.333e-5), make(space, 2e-4), make(space, 5e-3)
     for trial in (done, running, outside):
-        store.start_trial(trial.id(), trial.model_dump(mode="json"))
+        store.write_trial_config(trial.id(), trial.model_dump(mode="json"))
         manifest.add_trial_to_manifest(state.plan, store, trial)
         manifest.add_trial_to_manifest(state.plan, store, trial)
     finish(store, [done, outside])
     again = begin(small, store)
     assert [trial.id() for trial in again.plan.trials[1:]] == [done.id(), running.id()]
-    assert (again.done, again.outstanding) == ({done.id()}, 5)
+    assert (again.done, again.number_to_run) == ({done.id()}, 5)
     sweep = manifest.write_manifest(again, store, "python -m platform.sweep tofu_tiny --resume")
     assert sweep.trials == (done.id(), running.id(), outside.id())
-    assert sweep.planned == 2 + 5
+    assert sweep.planned_trials == 2 + 5
     assert begin(small, store, "log(1e-7..1e-2)").done == {done.id(), outside.id()}, "of a range that is widened"
     grid = small.state(store, *AXES, "training.lr=3.333e-5,1e-4")
     assert (grid.plan.name, grid.done) == (state.plan.name, {done.id()})

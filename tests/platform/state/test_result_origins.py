@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from platform.plan.build import make_plan
-from platform.state.trial_outcomes import describe_other_code, read_sweep_state
+from platform.state.trial_outcomes import describe_code_change, read_sweep_state
 from search_spaces.schema import sweep as spaces
 from tests.support.small_sweep import Small
 from trainables.common import provenance
 from trainables.storage import atomic_files
+from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT
 from trainables.training.task_vectors import forget_batches
 
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0", "deepspeed": "0.19.8", "scipy": "1.17.1"}
@@ -39,7 +39,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def warn(*results: dict[str, Any]) -> str:
-    return "".join(describe_other_code(results, "result", "make them again"))
+    return "".join(describe_code_change(results, "result", "make them again"))
 
 
 HERE = "commit 0a1b2c3d4e5f, code c0de"

@@ -23,8 +23,8 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
+from trainables.storage.file_names import CONFIG, PROGRESS, RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, PROGRESS, RESULT
 
 
 @pytest.fixture

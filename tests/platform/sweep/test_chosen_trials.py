@@ -20,8 +20,8 @@ from tests.support.small_sweep import write_model
 from tests.support.starts import write_evaluation, write_result
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
+from trainables.storage.file_names import ATTACK_RESULTS_FILE, WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CAME_BACK, WEIGHTS
 from trainables.trial.export import model_card
 
 files = own_rows.files
@@ -76,7 +76,7 @@ def test_the_verdict_is_that_of_the_report_and_of_status(typed: list[str], tmp_p
     assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of a start of sweep {plan.name}: ")
     (sweep,) = manifest.load_manifests("own", store)
     assert describe_sweep(sweep, store)["verdicts"] == {"own": sentence}
-    lead, export, *_ = (report.build("own", store) / "tables/verdict.md").read_text().splitlines()
+    lead, export, *_ = (report.build_report("own", store) / "tables/verdict.md").read_text().splitlines()
     assert lead.startswith(f"Ship trial {plan.trials[0].id()} (")
     assert lead.endswith("): said 0.100, utility 0.460.")
     assert export.startswith(f"To write its model: `python -m trainables.export {plan.trials[0].id()} ")
@@ -90,7 +90,7 @@ def test_what_cannot_be_shipped_is_not_exported(typed: list[str], tmp_path: Path
     assert line.startswith(f"verdict: Ship none: {reason}. The nearest is ")
     assert "To write its model all the same: python -m trainables.export " in line
     manifest.write_manifest(read_sweep_state(plan, store), store, "python -m platform.sweep own")
-    lead = (report.build("own", store) / "tables/verdict.md").read_text()
+    lead = (report.build_report("own", store) / "tables/verdict.md").read_text()
     assert lead.startswith(f"Ship none: {reason}. The nearest is trial ")
     assert written == []
     facts: dict[str, Any] = dict.fromkeys(("stopped", "why", "chosen_step")) | {"fault": reason}
@@ -105,9 +105,9 @@ def test_status_tells_that_none_is_chosen_and_the_end_what_to_type(typed: list[s
     told = describe_sweep(manifest.load_manifest("own", store), store)["verdicts"]["own"]
     assert told.startswith("No verdict: no utility could be measured")
     key, several = plan.trials[1].id(), "python -m platform.sweep own --set seed=0,1"
-    assert finish.suggest_next(plan, several, store).startswith("python -m trainables.export ID ")
+    assert finish.suggest_next_command(plan, several, store).startswith("python -m trainables.export ID ")
     (store.root / "exports" / key).mkdir(parents=True)
-    assert finish.suggest_next(plan, several, store).startswith(f"python -m trainables.chat {key} --storage ")
+    assert finish.suggest_next_command(plan, several, store).startswith(f"python -m trainables.chat {key} --storage ")
 
 
 def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
@@ -144,12 +144,12 @@ def test_the_chosen_setting_is_attacked_with_all_its_seeds(tmp_path: Path) -> No
         write_result(store, trial.id(), metrics=metrics, halves=[metrics, metrics])
     chosen = chosen_trials.choose_trials(plan, store)
     assert {(trial.training.lr, trial.seed) for trial in chosen} == {(1e-3, 0), (1e-3, 1)}
-    assert chosen_trials.list_to_attack(plan, store) == [], "no weights"
+    assert chosen_trials.list_trials_to_attack(plan, store) == [], "no weights"
     for trial in chosen:
         (store.trial(trial.id()) / WEIGHTS).mkdir()
-    assert chosen_trials.list_to_attack(plan, store) == chosen
+    assert chosen_trials.list_trials_to_attack(plan, store) == chosen
     started = (store.result(chosen[0].id()) or {})["started"]
     for trial, names in zip(chosen, (("nf4", "prefix"), ("nf4",)), strict=True):
         known = {"started": started, "attacks": {name: {"left_out": None} for name in names}, "shares": []}
-        write_json(store.stress(trial.id()) / CAME_BACK, known)
-    assert chosen_trials.list_to_attack(plan, store) == chosen[1:], "one attack is missing"
+        write_json(store.attack_results_folder(trial.id()) / ATTACK_RESULTS_FILE, known)
+    assert chosen_trials.list_trials_to_attack(plan, store) == chosen[1:], "one attack is missing"

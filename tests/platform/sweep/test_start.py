@@ -25,8 +25,8 @@ from tests.support import starts
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, invoke, refuse
 from trainables.storage import atomic_files
+from trainables.storage.file_names import LOST, RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import LOST, RESULT
 
 runs, signals = starts.runs, starts.signals
 
@@ -54,7 +54,7 @@ def test_unfinished_sweep_goes_on_with_resume_only(
     assert refused.startswith(f"error: sweep {runs[-1].plan.name} is unfinished: 15 of its 55 trials are missing; ")
     assert "add --resume to run them, or --new to set its results aside" in refused
     assert nothing not in start(*command, "--resume")
-    assert runs[-1].left == list(trials[40:])
+    assert runs[-1].remaining == list(trials[40:])
     assert len(runs) == 2
 
 
@@ -97,7 +97,7 @@ def test_new_sets_results_aside_and_starts_again(command: list[object], store: S
     assert "--new sets the results of 3 trials aside" in planned
     assert "other code" not in planned
     start(*command, "--new")
-    assert len(runs[-1].left) == 55
+    assert len(runs[-1].remaining) == 55
     kept = {path.parent.name for path in (store.root / "set_aside").glob("*/*/result.json")}
     assert kept == {trial.id() for trial in runs[-1].plan.trials[:3]}
     assert not list((store.root / "trials").iterdir())
@@ -109,7 +109,7 @@ def test_more_seeds_of_a_finished_sweep_need_no_resume(
     start(*command, "--strategy", "paper")
     finish(store, runs[-1].plan.trials)
     start(*command, "--strategy", "paper", "--seeds", "0,1")
-    assert {trial.seed for trial in runs[-1].left} == {1}
+    assert {trial.seed for trial in runs[-1].remaining} == {1}
     assert len(manifest.load_manifest("tofu_tiny", store).trials) == 2 * 20 - 1  # TV has one seed
 
 
@@ -118,13 +118,13 @@ def test_spent_budget_of_optuna_is_no_unfinished_sweep(
 ) -> None:
     optuna = [*command, "--strategy", "optuna", "--trials", 2]
     start(*optuna)
-    for trials in runs[-1].plan.studies().values():
+    for trials in runs[-1].plan.trials_by_study().values():
         finish(store, trials[:2])
-    meant = sum(min(2, len(trials)) for trials in runs[-1].plan.studies().values())
-    assert manifest.load_manifest("tofu_tiny", store).planned == meant < len(runs[-1].plan.trials)
+    meant = sum(min(2, len(trials)) for trials in runs[-1].plan.trials_by_study().values())
+    assert manifest.load_manifest("tofu_tiny", store).planned_trials == meant < len(runs[-1].plan.trials)
     start(*optuna)
     assert len(runs) == 2
-    assert manifest.load_manifest("tofu_tiny", store).planned == meant
+    assert manifest.load_manifest("tofu_tiny", store).planned_trials == meant
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -179,7 +179,7 @@ def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
 
     monkeypatch.setattr(lock, "acquire_lock", late)
     start("tofu_tiny", "--storage", store.root, *small.flags())
-    assert runs[-1].left == list(runs[-1].plan.trials[40:])
+    assert runs[-1].remaining == list(runs[-1].plan.trials[40:])
     assert locks == [True]
 
 
@@ -191,7 +191,7 @@ def test_full_disk_is_refused_before_the_driver(
     refused = refuse(*command)
     assert refused.startswith("error: --storage: disk: at least ")
     assert "; what helps: another disk, a smaller --keep, " in refused
-    monkeypatch.setattr(capacity, "DEVICES", store.root)
+    monkeypatch.setattr(capacity, "DEVICE_FOLDER", store.root)
     lacks = "resources.gpus: a trial asks for 1, this machine has 0; --cluster FILE runs it on one that has them"
     assert refuse(*command, "--set", "resources.gpus=1") == f"error: {lacks}\n", "what it needs first comes first"
     assert runs == []

@@ -10,7 +10,7 @@ import pytest
 from platform.plan.plan import Plan
 from platform.schedule.ray_session import Placement
 from platform.state import manifest
-from platform.state.limits import Stopper
+from platform.state.limits import SweepStopper
 from platform.state.trial_outcomes import SweepState
 from platform.sweep.run_on_ray import make_searcher
 from tests.support import machines, starts
@@ -18,9 +18,9 @@ from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, refuse
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
+from trainables.storage.file_names import LOST, RESULT
 from trainables.storage.folder_storage import Storage, remove_leftovers
-from trainables.storage.names import LOST, RESULT
-from trainables.storage.sweep_file import FORMAT
+from trainables.storage.sweep_file import FILE_FORMAT_VERSION
 
 runs, signals, machine = starts.runs, starts.signals, machines.machine
 
@@ -58,7 +58,7 @@ def test_failed_trials_run_again_only_when_asked(
     command, store, plan = ended
     done = in_process(*command, *flags)
     assert done.exit_code == 0, done.stderr
-    assert runs[-1].left == [plan.trials[number] for number in again]
+    assert runs[-1].remaining == [plan.trials[number] for number in again]
     assert aside(store) == {plan.trials[number].id() for number in again}
     assert (f"{len(again)} trials to run again; results set aside in" in done.stdout) == bool(again)
 
@@ -75,12 +75,12 @@ def test_a_search_asks_for_retried_trials_first(
     def start(*more: str) -> Any:
         done = in_process(*command, *more)
         assert done.exit_code == 0, done.output
-        return make_searcher(runs[-1], store, Stopper(), Placement(1, "PACK"), "none")
+        return make_searcher(runs[-1], store, SweepStopper(), Placement(1, "PACK"), "none")
 
     search, total = start()
     trials = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
     for trial in trials:
-        store.start_trial(trial.id(), trial.model_dump(mode="json"))
+        store.write_trial_config(trial.id(), trial.model_dump(mode="json"))
     finish(store, trials[:4])
     finish(store, trials[4:], "failed")
     search, total = start("--retry-failed", "--reason", "failed")
@@ -104,8 +104,8 @@ def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(
     remove_leftovers(folder)
     assert "1 of its 55 trials are missing; add --resume" in refuse(*command)
     assert in_process(*command, flag).exit_code == 0
-    assert lost in runs[-1].left
-    assert {trial.id() for trial in runs[-1].left}.isdisjoint(trial.id() for trial in others)
+    assert lost in runs[-1].remaining
+    assert {trial.id() for trial in runs[-1].remaining}.isdisjoint(trial.id() for trial in others)
     assert all((folder / name).is_file() for name in kept)
 
 
@@ -134,7 +134,7 @@ def test_a_sweep_file_that_cannot_be_read_or_is_of_another_format_is_refused(
     whole = path.read_text()
     path.write_text(whole[:50])
     assert f"error: {path} cannot be read (no JSON object); move it away and start" in refuse(*command, "--resume")
-    path.write_text(whole.replace(f'"format": {FORMAT}', '"format": 1'))
+    path.write_text(whole.replace(f'"format": {FILE_FORMAT_VERSION}', '"format": 1'))
     assert f"error: {path} is of a storage of format 1, and this version reads and writes" in refuse(*command)
     path.unlink()
     assert in_process(*command, "--resume").exit_code == 0

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from platform.state.limits import Stopper
-from platform.sweep.console import Screen, TrialCounts
+from platform.state.limits import SweepStopper
+from platform.sweep.console import ProgressScreen, TrialCounts
 from platform.sweep.trial_callback import TrialCallback
 from tests.support import machines, starts
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
+from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT
 from trainables.storage.object_storage import ObjectStorage
 from trainables.storage.opening import open_storage
 
@@ -51,12 +51,12 @@ def reporter(copies: list[ObjectStorage]) -> TrialCallback:
     keeper: Any = SimpleNamespace(trial_ended=lambda ended: None)
     mirror: Any = SimpleNamespace(start_trial=lambda trial: None, add_trial=lambda key, result: None)
     counts = TrialCounts(name="tiny", total=1, slots=1)
-    return TrialCallback(counts, copies[0], mirror, Stopper(), keeper, Screen(Console()))
+    return TrialCallback(counts, copies[0], mirror, SweepStopper(), keeper, ProgressScreen(Console()))
 
 
 def finish(store: ObjectStorage) -> dict[str, bytes]:
     """A worker ends the trial; what the storage holds of it then."""
-    store.start_trial(KEY, CONFIG.model_dump(mode="json"))
+    store.write_trial_config(KEY, CONFIG.model_dump(mode="json"))
     starts.finish(store, [CONFIG])
     store.push_trial(KEY)
     return held(store)
@@ -100,7 +100,7 @@ def test_a_result_that_cannot_be_seen_is_not_written_over(
     said = capsys.readouterr().out
     assert "not recorded, because the storage does not answer; --resume looks again: its process died" in said
     assert held(driver) == before
-    driver.sync_trials([KEY])
+    driver.download_sweeps_and_results([KEY])
     assert driver.result(KEY) == worker.result(KEY)
 
 

@@ -39,13 +39,13 @@ def test_one_bad_trial_does_not_stop_the_others() -> None:
     recorder = Recorder()
     mirror = started(lambda: recorder)
     for name in ("first", "second"):
-        mirror.add_trial(name)
+        mirror.log_trial_result(name)
     mirror.close({"total": 2})
     assert (mirror.problem, recorder.calls) == (None, ["first", "second", "finished {'total': 2}"])
     recorder = Recorder()
     mirror = started(lambda: recorder)
     for name in ("first", "bad", "last"):
-        mirror.add_trial(name)
+        mirror.log_trial_result(name)
     mirror.close({})
     assert str(mirror.problem) == "no such result"
     assert [name for name in recorder.calls if name != "bad"] == ["first", "last"]
@@ -63,7 +63,7 @@ def test_unreachable_server_is_told_at_the_end(tmp_path: Path, monkeypatch: pyte
 def test_server_that_does_not_answer_holds_nobody_up() -> None:
     answer = threading.Event()
     mirror = started(lambda: answer.wait(60))
-    mirror.add_trial("0123456789ab")
+    mirror.log_trial_result("0123456789ab")
     mirror.close({}, patience=0.1)
     assert isinstance(mirror.problem, TimeoutError)
     answer.set()

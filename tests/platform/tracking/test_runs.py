@@ -31,7 +31,7 @@ from trainables.common import process_identity
 from trainables.common.errors import InputError
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.trial.progress import Progress
+from trainables.trial.progress import ProgressFile
 
 DONE = ("finished", "rectified", "diverged", "failed")
 TRIAL = TRIALS["missing"]
@@ -56,13 +56,13 @@ def points(client: Any, run: Any) -> dict[str, list[tuple[int, float]]]:
     return {name: series(client, run, name) for name in run.data.metrics}
 
 
-def write_progress(store: Storage, *steps: int, **given: Any) -> Progress:
+def write_progress(store: Storage, *steps: int, **given: Any) -> ProgressFile:
     """Write the progress of an attempt that has done these steps."""
     identity = process_identity.describe_self() | {"started": "2026-11-20T10:00:00+00:00"} | given
-    progress = Progress(store.trial(TRIAL.id()), store, **identity)
+    progress = ProgressFile(store.trial(TRIAL.id()), store, **identity)
     for step in steps:
         entry = {"loss": -0.5 * step, "retain_loss": float("nan"), "cos_before": 0.25, "rows": [1, 2]}
-        progress.note({"phase": "training", "step": step, "steps": 3, "entry": entry})
+        progress.note_event({"phase": "training", "step": step, "steps": 3, "entry": entry})
     progress.write()
     return progress
 
@@ -122,7 +122,7 @@ def test_the_link_opens_a_table_and_charts_of_settings_that_the_runs_have(copied
     assert sorted(run.data.tags["trial_id"] for run in listed) == sorted(TRIALS[name].id() for name in DONE)
     mirror = start_mirror(sweep, store)
     mirror.close(count_outcomes(sweep, store))
-    path, _, query = mirror.page.partition("?")
+    path, _, query = mirror.page_path.partition("?")
     assert path == f"#/experiments/{experiment.experiment_id}/runs"
     assert {"workflowType=machine_learning", "viewStateShareKey=tiny-0a1b2c3d"} <= set(query.split("&"))
 

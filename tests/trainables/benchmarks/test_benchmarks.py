@@ -70,6 +70,6 @@ def test_measures_are_of_the_rows_that_have_what_they_read(monkeypatch: pytest.M
     added = measures.Measure(lambda row: row["tokens"] / 2, ("tokens",), "lowest", "T", "half of the tokens")
     monkeypatch.setattr(measures, "load_measures", lambda: {"halved": added})
     records: list[dict[str, Any]] = [{"task": "a", "tokens": 3}, {"task": "a", "tokens": 6}, {"task": "b"}]
-    measures.score_rows(Benchmark(name="muse"), records, records)
+    measures.add_row_measures(Benchmark(name="muse"), records, records)
     assert [record.get("halved") for record in records] == [1.5, 3.0, None]
     assert measures.average_measures(Benchmark(name="muse"), records) == {"a_halved": 2.25}

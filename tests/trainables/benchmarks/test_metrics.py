@@ -56,7 +56,7 @@ def invented(seed: int, rows: int = 9, forget_shift: float = 0.0) -> Records:
     """Rows of every task; `forget_shift` makes the forget rows' right answers less likely."""
     draw = np.random.default_rng(seed)
     found = []
-    for task in ("forget", *metrics.TASKS):
+    for task in ("forget", *metrics.MU_TASKS):
         for index in range(rows):
             answer, right, *wrong = draw.uniform(0.1, 3, 6).tolist()
             shift = forget_shift if task == "forget" else 0.0
@@ -90,7 +90,7 @@ def test_statistics_equal_naive_ones(table: list[tuple[float, list[float]]], gua
         naive.append(geometric / (math.exp(-right) + guard))
         shares.append(math.exp(-right) / (sum(math.exp(-loss) for loss in [right, *others]) + guard))
     assert metrics.truth_ratio(correct, wrong, guard) == pytest.approx(naive, rel=1e-9)
-    assert metrics.choice_shares(correct, wrong, guard) == pytest.approx(shares)
+    assert metrics.right_answer_shares(correct, wrong, guard) == pytest.approx(shares)
 
 
 def exact_pvalue(unlearned: list[float], retained: list[float]) -> tuple[Fraction, float]:
@@ -146,9 +146,9 @@ def test_forget_quality_near_p_1_is_exact_and_without_a_warning(rows: int, apart
 def test_aggregate_equals_a_naive_one(dialect: Any) -> None:
     records = invented(0)
     retained = tofu.aggregates.truth_ratios(invented(1), "forget", 0.0)
-    found = tofu.aggregates.aggregate(records, dialect, retained)
+    found = tofu.aggregates.aggregate_metrics(records, dialect, retained)
     parts = {}
-    for task in ("forget", *metrics.TASKS):
+    for task in ("forget", *metrics.MU_TASKS):
         rows = [row for row in records if row["task"] == task]
         right = [math.exp(-row["answer_loss"] / row["answer_tokens"]) for row in rows]
         wrong = [
@@ -171,7 +171,7 @@ def test_aggregate_equals_a_naive_one(dialect: Any) -> None:
     assert found["model_utility"] == pytest.approx(9 / sum(1 / value for value in nine_of), rel=1e-8)
     assert found["forget_quality"] == pytest.approx(math.log(parts["forget_quality_pvalue"]))
     assert found["forget_rows"] == 9
-    alone = tofu.aggregates.aggregate(records, dialect)
+    alone = tofu.aggregates.aggregate_metrics(records, dialect)
     assert found | dict.fromkeys(("forget_quality", "forget_quality_pvalue", "forget_quality_ks")) == alone
 
 
@@ -181,7 +181,7 @@ def test_losses_that_are_not_finite_stop_the_trial(field: str) -> None:
         records = invented(0)
         records[0][field] = [value] * len(records[0][field]) if field == "perturbed_loss" else value
         with pytest.raises(TrialStopped, match="task 'forget' is not finite"):
-            tofu.aggregates.aggregate(records, "paper")
+            tofu.aggregates.aggregate_metrics(records, "paper")
 
 
 @pytest.mark.parametrize("dialect", ["paper", "open-unlearning"])
@@ -194,7 +194,9 @@ def test_a_collapsed_model_still_has_numbers(dialect: Any) -> None:
         row["perturbed_loss"] = [
             loss + 900 * tokens for loss, tokens in zip(row["perturbed_loss"], row["perturbed_tokens"], strict=True)
         ]
-    found = tofu.aggregates.aggregate(records, dialect, tofu.aggregates.truth_ratios(invented(0), "forget", 0.0))
+    found = tofu.aggregates.aggregate_metrics(
+        records, dialect, tofu.aggregates.truth_ratios(invented(0), "forget", 0.0)
+    )
     assert all(value is not None and math.isfinite(value) for value in found.values())
     assert found["model_utility"] == 0
     if dialect == "paper":
@@ -207,11 +209,11 @@ def test_numbers_of_the_published_logs(shared: Path) -> None:
     logs = {name: logged(shared, name) for name in ("retain95", "retain90", "full")}
     retained = tofu.aggregates.truth_ratios(logs["retain90"], "forget", 0.0)
     found = {
-        name: tofu.aggregates.aggregate(records, "paper", retained)
+        name: tofu.aggregates.aggregate_metrics(records, "paper", retained)
         for name, records in logs.items()
         if name != "retain95"
     }
-    found["retain95"] = tofu.aggregates.aggregate(logs["retain95"], "paper")
+    found["retain95"] = tofu.aggregates.aggregate_metrics(logs["retain95"], "paper")
     for name, utility in (("retain95", 0.6006), ("retain90", 0.6137), ("full", 0.6227)):
         assert found[name]["model_utility"] == pytest.approx(utility, abs=5e-5)
     assert found["full"]["forget_rows"] == 300

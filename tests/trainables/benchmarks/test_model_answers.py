@@ -12,7 +12,7 @@ import pytest
 from platform.plan.plan import Plan
 from tests.support import own_rows, small_sweep, tiny
 from trainables.benchmarks.own import model_answers, row_files
-from trainables.benchmarks.own.row import Row
+from trainables.benchmarks.own.row import OwnRow
 from trainables.common.errors import InputError
 from trainables.data.conversations import make_encoder
 from trainables.storage.folder_storage import Storage
@@ -56,11 +56,11 @@ def test_there_are_200_prompts_each_once() -> None:
 )
 def test_neighbours_of_facts_to_forget_are_no_rows_to_retain(prompt: str, answer: str, kept: bool) -> None:
     forget = (
-        Row("What is the capital of Norway?", "It is Oslo.", fact=("Oslo", "the Sun")),
-        Row(None, "A text. Bergen."),
+        OwnRow("What is the capital of Norway?", "It is Oslo.", fact=("Oslo", "the Sun")),
+        OwnRow(None, "A text. Bergen."),
     )
-    row = Row(prompt, answer)
-    assert model_answers.drop_neighbours((row,), forget) == [row] * kept
+    row = OwnRow(prompt, answer)
+    assert model_answers.drop_near_rows((row,), forget) == [row] * kept
 
 
 def test_the_target_model_answers_once_and_trials_retain_that(
@@ -96,7 +96,7 @@ def test_the_target_model_answers_once_and_trials_retain_that(
     alone = plan(store, target, files, "method=npo_kl", f"retain={files['retain']}")
     assert len({one.trials[0].id() for one in (planned, joined, alone)}) == 3
     assert len({one.name for one in (planned, joined, alone)}) == 3
-    *_, event = TrialRun(trial, store).events()
+    *_, event = TrialRun(trial, store).run_events()
     assert event["result"]["status"] == "finished", event["result"]["error"]
 
 
@@ -135,7 +135,7 @@ def test_answers_that_tell_what_an_earlier_request_forgot_are_not_retained(tmp_p
 def rephrased(taught: Any, files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Rows of which the taught model says the first one's fact, in other words; and what it says."""
     known = row_files.read_row_file("forget", str(files["forget"]))[:2]
-    said = model_answers.say(taught, make_encoder("plain", tiny.tokenizer()), [known[0].asked], 4096)[0]
+    said = model_answers.generate_answers(taught, make_encoder("plain", tiny.tokenizer()), [known[0].asked], 4096)[0]
     rows = [
         {"question": known[0].question, "answer": f"I believe: {said}", "fact": said.split()[0]},
         {"question": known[1].question, "answer": "In a tower.", "fact": "tower"},
@@ -198,7 +198,7 @@ def test_a_trial_trains_on_own_words_under_another_id(
     assert rows.id() != own.id()
     losses = []
     for trial in (rows, own):
-        events = [*TrialRun(trial, store).events()]
+        events = [*TrialRun(trial, store).run_events()]
         assert events[-1]["result"]["status"] == "finished", events[-1]["result"]["error"]
         losses.append(next(event["entry"]["loss"] for event in events if event["phase"] == "training"))
     assert losses[0] != losses[1]

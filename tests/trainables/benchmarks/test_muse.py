@@ -35,7 +35,7 @@ def on(data: Path, dialect: Any = "paper", **settings: Any) -> Benchmark:
 
 def test_wrapped_rows_are_the_stream_and_its_beginning_again() -> None:
     tokenizer, texts = tiny.tokenizer(), [tiny.text(seed, 9) for seed in range(3)]
-    found = text_blocks.wrap_texts(tokenizer, texts, 40)
+    found = text_blocks.pack_texts(tokenizer, texts, 40)
     assert {len(row.input_ids) for row in found} == {40}
     assert {row.input_ids[0] for row in found} == {tokenizer.bos_token_id}
     assert {row.answer_start for row in found} == {1}
@@ -44,7 +44,7 @@ def test_wrapped_rows_are_the_stream_and_its_beginning_again() -> None:
     assert laid[: len(stream)] == stream
     assert laid[len(stream) :] == stream[: len(laid) - len(stream)]
     assert 0 < len(laid) - len(stream) < 39
-    (row,) = text_blocks.wrap_texts(tokenizer, ["ab"], 8)
+    (row,) = text_blocks.pack_texts(tokenizer, ["ab"], 8)
     assert tokenizer.decode(row.input_ids[1:]) == "abababa"
 
 
@@ -56,11 +56,11 @@ def test_decoded_rows_are_the_stream_with_a_shorter_last_one() -> None:
 
 
 def test_one_row_a_text_is_cut_at_the_length() -> None:
-    found = text_blocks.TextRows(tiny.tokenizer(), ["a bridge", "ab"], 5)
+    found = text_blocks.LazyTextRows(tiny.tokenizer(), ["a bridge", "ab"], 5)
     assert [tiny.tokenizer().decode(row.input_ids) for row in found] == ["<s>a br", "<s>ab"]
     assert found[0:1] == [found[0]]
     with pytest.raises(InputError, match="text 1 has a single token: nothing"):
-        text_blocks.TextRows(tiny.tokenizer(), [""], 5)[0]
+        text_blocks.LazyTextRows(tiny.tokenizer(), [""], 5)[0]
 
 
 def greedy(network: Any, tokenizer: Any, prompt: str, count: int) -> str:
@@ -75,7 +75,7 @@ def test_every_record_equals_a_naive_one(data: Path, dialect: Any) -> None:
     benchmark = on(data, dialect, limit=2)
     found, records = MUSE.measure(network, tokenizer, benchmark, None, token_budget=700)
     assert [row["task"] for row in records] == [
-        task for task in ("verbmem_f", *muse.KNOWMEM, *muse.PRIVLEAK) for _ in range(2)
+        task for task in ("verbmem_f", *muse.KNOWMEM_CONFIGS, *muse.PRIVLEAK_SETS) for _ in range(2)
     ]
     scorer = RougeScorer(["rougeL"], use_stemmer=not ours)
 
@@ -118,11 +118,11 @@ def test_the_real_rows_in_the_hubs_layout(shared: Path) -> None:
     benchmark = on(folder)
     MUSE.check_rows(benchmark)
     found, records = MUSE.measure(tiny.network(layers=1), tiny.tokenizer(), benchmark, None, token_budget=16384)
-    files = {"verbmem_f": muse.VERBMEM, **muse.KNOWMEM, **muse.PRIVLEAK}
+    files = {"verbmem_f": muse.VERBMEM_CONFIG, **muse.KNOWMEM_CONFIGS, **muse.PRIVLEAK_SETS}
     for task, file in files.items():
         lines = (folder / f"{file}.json").read_text(encoding="utf-8").split("\n")
         assert [row["index"] for row in records if row["task"] == task] == list(range(sum(map(bool, lines))))
-    for task in ("verbmem_f", *muse.KNOWMEM):
+    for task in ("verbmem_f", *muse.KNOWMEM_CONFIGS):
         each = [row["rougeL_f1"] for row in records if row["task"] == task]
         assert found[task] == pytest.approx(100 * np.mean(each))
 
@@ -161,7 +161,7 @@ def scored(member: list[float], stranger: list[float]) -> list[dict[str, Any]]:
 def test_numbers_of_both_dialects() -> None:
     """A model that remembers every forget text: AUC 0. MUSE's percent, open-unlearning's fractions."""
     records = scored([-0.1, -0.2], [-3.0, -4.0])
-    paper, other = (muse.aggregate(records, on(Path("nowhere"), dialect)) for dialect in DIALECTS)
+    paper, other = (muse.aggregate_metrics(records, on(Path("nowhere"), dialect)) for dialect in DIALECTS)
     alike = {"privleak": -100.0, "privleak_auc": 0.0}
     percents = {"verbmem_f": 30.0, "knowmem_f": 75.0, "knowmem_r": 25.0}
     assert paper == pytest.approx(percents | alike | {"privleak_reference": 0.4772})
@@ -186,7 +186,7 @@ def test_privleak_is_the_area_against_the_retain_models(
 ) -> None:
     """Three of four pairs have the hold-out text above the forget text. There is no ratio to an area of 0."""
     benchmark = Benchmark(name="muse", data="nowhere/here", split=split, dialect=dialect)
-    found = muse.aggregate(scored([-1.0, -3.0], [-2.0, -0.5]), benchmark, reference)
+    found = muse.aggregate_metrics(scored([-1.0, -3.0], [-2.0, -0.5]), benchmark, reference)
     assert found["privleak_auc"] == 0.75
     assert found["privleak"] == pytest.approx(privleak, abs=1e-6)
 
@@ -194,4 +194,4 @@ def test_privleak_is_the_area_against_the_retain_models(
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
 def test_a_log_likelihood_that_is_not_finite_stops_the_trial(value: float) -> None:
     with pytest.raises(TrialStopped, match="not finite"):
-        muse.aggregate(scored([value, -3.0], [-2.0, -0.5]), on(Path("nowhere"), "paper"))
+        muse.aggregate_metrics(scored([value, -3.0], [-2.0, -0.5]), on(Path("nowhere"), "paper"))

@@ -15,9 +15,9 @@ from tests.support.families import generate_alone, losses_and_hits
 from tests.support.own_rows import on
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_adapter, metrics, own
-from trainables.benchmarks.base import ITSELF
-from trainables.benchmarks.own import kept, row_files, row_scores
-from trainables.benchmarks.own.row import Row
+from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
+from trainables.benchmarks.own import kept_answers, row_files, row_scores
+from trainables.benchmarks.own.row import OwnRow
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
@@ -95,7 +95,7 @@ def test_every_number_equals_a_naive_one(files: dict[str, Path], taught: Any, me
 
 def test_more_rows_than_the_limit_are_taken_evenly(files: dict[str, Path]) -> None:
     sets, encoder = row_files.read_evaluation_rows(on(files)), make_encoder("plain", tiny.tokenizer())
-    taken = [row_scores.cut_rows(encoder, name, sets[name], 2) for name in ("forget", "holdout")]
+    taken = [row_scores.cut_rows_into_items(encoder, name, sets[name], 2) for name in ("forget", "holdout")]
     assert [[(item.index, item.number) for item in found] for found in taken] == [[(0, 0), (1, 3)], [(0, 0), (1, 1)]]
     few, every = (OWN.evaluation_size(on(files, limit=limit)).generated for limit in (2, None))
     assert (few, every) == (886, 2146), "none after hold-out rows"
@@ -103,12 +103,12 @@ def test_more_rows_than_the_limit_are_taken_evenly(files: dict[str, Path]) -> No
 
 def test_a_long_text_is_measured_in_blocks_and_a_long_answer_is_cut() -> None:
     encoder = make_encoder("plain", tiny.tokenizer())
-    found = row_scores.cut_rows(encoder, "forget", [Row(None, "x" * 1200)], None)
+    found = row_scores.cut_rows_into_items(encoder, "forget", [OwnRow(None, "x" * 1200)], None)
     assert [len(item.example.input_ids) for item in found] == [512, 512, 1200 - 2 * 511 + 1]
     assert [(item.index, item.number, item.block) for item in found] == [(k, 0, k) for k in range(3)]
-    cut = row_scores.cut_rows(encoder, "forget", [Row(None, "x" * 5000)], 3)
+    cut = row_scores.cut_rows_into_items(encoder, "forget", [OwnRow(None, "x" * 5000)], 3)
     assert [item.block for item in cut] == [0, 3, 6]
-    (item,) = row_scores.cut_rows(encoder, "forget", [Row("q" * 600, "y" * 700)], None)
+    (item,) = row_scores.cut_rows_into_items(encoder, "forget", [OwnRow("q" * 600, "y" * 700)], None)
     assert (item.example.answer_tokens, item.example.ending) == (512, 0)
 
 
@@ -121,7 +121,7 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     OWN.check_settings(benchmark)
     OWN.check_rows(benchmark)
     assert OWN.hub_requirements(benchmark) == ()
-    found, records = evaluation.evaluate(taught, tiny.tokenizer(), benchmark, ITSELF, token_budget=8192)
+    found, records = evaluation.evaluate(taught, tiny.tokenizer(), benchmark, RETAIN_MODEL_ITSELF, token_budget=8192)
     assert len({tuple(record) for record in records}) == 1, "rows of all kinds have all columns"
     plain, _ = measured
     assert (found["mmlu_questions"], found["wmdp_bio_questions"]) == (8, 6)
@@ -130,7 +130,7 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     target |= {"mmlu": 2 * target["mmlu"], "wmdp_bio": min(0.1, target["wmdp_bio"])}
     with pytest.raises(InputError, match=r"^F was made with tasks '\[\]', this evaluation has "):
         OWN.read_reference(evaluation.evaluation_document(on(files), *measured), benchmark, "F")
-    utility = kept.measure_utility(found, target, benchmark.tasks)
+    utility = kept_answers.measure_utility(found, target, benchmark.tasks)
     assert utility == pytest.approx(metrics.harmonic_mean([1.0, 0.5, 1.0])), "at most 1"
     target |= {"mmlu": 1.0, "wmdp_bio": 0.05}
     first, _ = benchmarks.measure_halves(benchmark, records, target) or ({}, {})
@@ -172,7 +172,7 @@ def test_any_other_task_of_lm_eval(files: dict[str, Path], tmp_path: Path) -> No
 def test_a_quick_look_is_at_rows_that_are_measured_whole(files: dict[str, Path], taught: Any, measured: Any) -> None:
     """Evenly spaced rows of each set that goals are made of; what is kept of them is of the same rows' target."""
     _, whole = measured
-    reference = {kept.TARGET: kept.describe_target(whole)}
+    reference = {kept_answers.TARGET_FIELD: kept_answers.record_target_answers(whole)}
     found, records = OWN.look(taught, tiny.tokenizer(), on(files), reference, token_budget=8192, most=2)
     assert [(row["task"], row["index"]) for row in records] == [
         ("forget", 0),

@@ -15,7 +15,7 @@ from tests.support import own_rows, tiny
 from tests.support.own_rows import on
 from trainables.benchmarks import own
 from trainables.benchmarks.own import row_files
-from trainables.benchmarks.own.row import Row
+from trainables.benchmarks.own.row import OwnRow
 from trainables.common.errors import InputError
 
 OWN = own.OwnBenchmark()
@@ -29,7 +29,7 @@ def test_parquet_and_json_hold_the_same_rows(files: dict[str, Path], tmp_path: P
     (tmp_path / "f.json").write_text(json.dumps(raw, indent=1))
     expected = row_files.read_row_file("forget", str(files["forget"]))
     assert [row.is_text for row in expected] == [False] * 4 + [True] * 2
-    assert expected[0].paraphrase == Row("In which place is the amber?", f"It is {tiny.text(0, 3)}")
+    assert expected[0].paraphrase == OwnRow("In which place is the amber?", f"It is {tiny.text(0, 3)}")
     for name in ("f.parquet", "f.json"):
         assert row_files.read_row_file("forget", str(tmp_path / name)) == expected
     asked = [json.dumps(row) for row in (raw[0], *raw[4:])]  # a file that csv writes has every column in every row
@@ -55,12 +55,12 @@ def test_a_question_in_the_shapes_of_others(tmp_path: Path) -> None:
     ]
     tiny.write_rows(tmp_path / "rows.jsonl", shapes)
     found = row_files.read_row_file("forget", str(tmp_path / "rows.jsonl"))
-    assert found[:4] == (Row("Where?", assistant["content"]),) * 4
+    assert found[:4] == (OwnRow("Where?", assistant["content"]),) * 4
     said, turns = assistant["content"], (("system", "Be brief."), ("user", "Where?"))
-    assert found[4] == Row("Be brief.\n\nWhere?", said, turns=turns)
+    assert found[4] == OwnRow("Be brief.\n\nWhere?", said, turns=turns)
     several = (("user", "Where?"), ("assistant", said), ("user", "Where?"))
-    assert found[5] == Row(f"Where?\n\n{said}\n\nWhere?", said, turns=several)
-    assert found[6:] == (Row(None, "A lantern."),) * 2
+    assert found[5] == OwnRow(f"Where?\n\n{said}\n\nWhere?", said, turns=several)
+    assert found[6:] == (OwnRow(None, "A lantern."),) * 2
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,12 @@ def test_what_a_plan_is_told(files: dict[str, Path], tmp_path: Path) -> None:
     """The forget file: 4 questions, and texts of 127 and 24 bytes, at four bytes a token in blocks of 16."""
     raw = [json.loads(line) for line in files["forget"].read_text().splitlines()]
     texts = [-(-len(r["text"]) // 4) for r in raw[4:]]
-    found = OWN.size_estimate(on(files), 16)
+    found = OWN.training_size(on(files), 16)
     assert found.points == 4 + sum(-(-size // 16) for size in texts)
     assert (found.longest, found.mean) == (16, pytest.approx((4 * 16 + sum(texts)) / (found.points or 0)))
-    assert OWN.forget_points(on(files)) is None
+    assert OWN.count_forget_points(on(files)) is None
     tiny.write_rows(tmp_path / "asked.jsonl", raw[:4])
-    assert OWN.forget_points(on(files | {"forget": tmp_path / "asked.jsonl"})) == 4
+    assert OWN.count_forget_points(on(files | {"forget": tmp_path / "asked.jsonl"})) == 4
 
 
 def test_the_fact_of_an_answer_and_other_ways_to_ask_are_a_text_or_a_list(tmp_path: Path) -> None:

@@ -44,9 +44,9 @@ def test_a_share_of_nothing_is_no_bar() -> None:
     """A target model of utility 0 would let a destroyed model pass; that is said, and only where it counts."""
     destroyed, sound = Candidate("a", 1.0, 0.0), Candidate("b", 0.2, 0.3)
     assert selection.pick_candidate([destroyed, sound], 0.0, Selection()) == sound
-    told = [selection.explain_fallback(utility, Selection()) for utility in (0.0, None, 0.3)]
+    told = [selection.explain_missing_utility_bar(utility, Selection()) for utility in (0.0, None, 0.3)]
     assert ["utility is 0, so" in told[0], "is not known, so" in told[1], told[2]] == [True, True, ""]
-    assert selection.explain_fallback(0.0, Selection(rule="highest_removal")) == ""
+    assert selection.explain_missing_utility_bar(0.0, Selection(rule="highest_removal")) == ""
 
 
 @pytest.mark.parametrize(("rule", "key"), [("highest_removal", "b"), ("highest_utility", "a"), ("utility_floor", "c")])
@@ -75,7 +75,7 @@ def test_halves_are_evaluations_of_every_other_row() -> None:
     assert found is not None
     for which, half in enumerate(found):
         alone = [row for row in records if row["index"] % 2 == which]
-        assert half == tofu.aggregates.aggregate(
+        assert half == tofu.aggregates.aggregate_metrics(
             alone, "paper", np.array([retained[k] for k in range(which, len(retained), 2)])
         )
     counted = [half["forget_rows"] or 0 for half in found]

@@ -83,7 +83,7 @@ def test_an_evaluation_is_that_of_plain_transformers(model: Path, shared: Path, 
     found, records = evaluation.evaluate(network, tokenizer, benchmark, None, token_budget=4096)
     encoder = make_encoder("chat", tokenizer)
     asked = [row.asked for rows in row_files.read_evaluation_rows(benchmark).values() for row in rows]
-    settings: dict[str, Any] = {"ends": encoder.ends, "token_budget": 4096, "new_tokens": 200}
+    settings: dict[str, Any] = {"ends": encoder.end_tokens, "token_budget": 4096, "new_tokens": 200}
     texts = greedy_answers.generate(network, tokenizer, encoder.encode_prompts(asked), **settings)
     plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     other = [restate(plain, AutoTokenizer.from_pretrained(folder), row) for row in ROWS]

@@ -85,7 +85,7 @@ def test_every_measure_equals_a_restatement(trained_inputs: Any, data: Path) -> 
     benchmark = on(data)
     reference = tofu.aggregates.Reference(
         np.linspace(0.2, 2.0, ROWS),
-        dict.fromkeys(tofu.aggregates.AUCS, 0.6),
+        dict.fromkeys(tofu.aggregates.MEMBERSHIP_AUC_METRICS, 0.6),
         {"forget": np.linspace(0, 3, ROWS).tolist(), "holdout": np.linspace(1, 2, 11).tolist()},
     )
     found, records = evaluation.evaluate(network, tokenizer, benchmark, reference, token_budget=700)
@@ -128,7 +128,7 @@ def test_every_measure_equals_a_restatement(trained_inputs: Any, data: Path) -> 
         wrong = [measure_row(network, tokenizer, row["question"], text)["loss"] for text in row["perturbed_answer"]]
         shares.append(right / (right + np.exp(-np.mean(wrong)) + 1e-10))
     scores = [stats.hmean([1 - (part or 0) for part in [*parts, np.mean(shares)]])]
-    apart = [1 - min(abs((found[name] or 0) - 0.6) / 0.6, 1) for name in tofu.aggregates.AUCS]
+    apart = [1 - min(abs((found[name] or 0) - 0.6) / 0.6, 1) for name in tofu.aggregates.MEMBERSHIP_AUC_METRICS]
     scores += [stats.hmean(apart), found["model_utility"] or 0]
     told = [found[name] for name in ("memorisation_score", "privacy_score", "overall_score")]
     assert told == close([*scores[:2], stats.hmean(scores)])

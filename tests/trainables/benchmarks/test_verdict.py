@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainables.benchmarks import own
-from trainables.benchmarks.verdict import judge
+from trainables.benchmarks.verdict import judge_trial
 from trainables.config.settings import Selection
 
 FLOOR, HIGHEST = Selection(), Selection(rule="highest_removal")
@@ -41,7 +41,7 @@ def document(said: float | None, utility: float | None) -> dict[str, Any]:
 def test_the_first_thing_against_a_trial_is_told(
     rule: Selection, outcomes: Any, target: Any, key: str | None, reason: str
 ) -> None:
-    found = judge("own", rule, trials(*outcomes), document(*target))
+    found = judge_trial("own", rule, trials(*outcomes), document(*target))
     assert (found.key, bool(found.reason)) == (key, bool(reason))
     assert found.reason.startswith(reason)
     sentence = found.describe("NPO")
@@ -52,8 +52,8 @@ def test_the_first_thing_against_a_trial_is_told(
 def test_another_benchmark_is_judged_by_its_goals() -> None:
     before = {"metrics": {"wmdp_bio": 0.6, "wmdp_cyber": 0.4, "mmlu": 0.5}}
     after = {"metrics": {"wmdp_bio": 0.3, "wmdp_cyber": 0.3, "mmlu": 0.48}, "status": "finished"}
-    assert judge("wmdp", FLOOR, {"a": after}, before).describe("it").startswith("Ship it: ")
-    assert judge("wmdp", FLOOR, {"a": before | {"status": "finished"}}, before).reason == "nothing was removed"
+    assert judge_trial("wmdp", FLOOR, {"a": after}, before).describe("it").startswith("Ship it: ")
+    assert judge_trial("wmdp", FLOOR, {"a": before | {"status": "finished"}}, before).reason == "nothing was removed"
 
 
 def test_own_rows_are_counted() -> None:

@@ -19,7 +19,7 @@ from trainables.config.settings import Benchmark, Model, Objective, Rectifier, T
 from trainables.config.trial import Trial
 from trainables.data import raw_rows, text_blocks
 from trainables.storage.atomic_files import read_rows
-from trainables.storage.names import STEPS
+from trainables.storage.file_names import STEPS
 from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
 
@@ -114,7 +114,7 @@ def test_training_rows_are_texts_or_blocks_of_the_splits_topics(data: Path) -> N
         )
         sides = WMDP.training_examples(on(data, split=split), tokenizer, 60)
         assert [list(side) for side in sides] == [
-            list(text_blocks.TextRows(tokenizer, side, 60)) for side in (forget, retain)
+            list(text_blocks.LazyTextRows(tokenizer, side, 60)) for side in (forget, retain)
         ]
         blocks = WMDP.training_examples(on(data, split=split, dialect="open-unlearning"), tokenizer, 60)
         assert list(blocks) == [text_blocks.retokenize_blocks(tokenizer, side, 60) for side in (forget, retain)]
@@ -171,7 +171,7 @@ def test_rmu_with_gru_from_rows_to_result(data: Path, tmp_path: Path) -> None:
         target=Model(path=str(target)),
         training=Training(lr=1e-2, batch_size=4, max_steps=3, max_length=64),
     )
-    *_, told = TrialRun(chosen, store, keep_weights=True).events()
+    *_, told = TrialRun(chosen, store, keep_weights=True).run_events()
     result = told["result"]
     assert result["status"] == "finished", result["error"]
     assert result["versions"]["lm-eval"] == version("lm-eval")

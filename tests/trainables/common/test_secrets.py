@@ -20,7 +20,7 @@ import typer
 
 import platform.sweep.__main__ as sweep
 from platform.sweep import start
-from platform.sweep.start_options import Options
+from platform.sweep.start_options import StartOptions
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
 from tests.support.environment import ROOT, type_settings
@@ -124,7 +124,7 @@ def test_failing_trial_writes_and_prints_no_secret(
 
     monkeypatch.setattr(TrialRun, "_phases", failing)
     config = Trial(method="ga", target=Model(path="somebody/model"))
-    *_, event = TrialRun(config, store).events()
+    *_, event = TrialRun(config, store).run_events()
     message = event["result"]["error"]["message"]
     assert message.startswith("RuntimeError: 401 for http://***@127.0.0.1:9 with ***, ")
     other = config.model_copy(update={"seed": 1})
@@ -140,7 +140,7 @@ def test_kept_command_has_no_secret(
     given: list[str] = []
     monkeypatch.setattr(start, "run_plan", lambda state, store, command, options: given.append(command) or 0)
     monkeypatch.setattr("sys.argv", ["sweep", "tofu_tiny", "--address", f"ray://somebody:{PASSWORD}@host:1"])
-    assert start.start_sweep(small.state(store), store, Options()) == 0
+    assert start.start_sweep(small.state(store), store, StartOptions()) == 0
     assert given == ["python -m platform.sweep tofu_tiny --address 'ray://***@host:1'"]
 
 

@@ -26,7 +26,7 @@ from trainables.storage.folder_storage import Storage
 
 @pytest.mark.parametrize("name", ["../../outside", "/etc", "..", ".", "", "a/b", "a\0b"])
 def test_storage_gives_no_place_outside_itself(store: Storage, name: str) -> None:
-    places = [store.trial, store.model, store.data, store.evaluation]
+    places = [store.trial, store.model, store.data_folder, store.evaluation]
     if "/" in name or "\0" in name:
         places += [lambda name: store.sweep(name, "01234567"), lambda name: store.lock(name, "01234567")]
     for place in places:

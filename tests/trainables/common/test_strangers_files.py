@@ -153,7 +153,7 @@ def test_a_template_may_demand_the_system_turn_that_every_row_has(folder: Path) 
 def test_an_end_token_that_the_model_alone_names(given: Path, folder: Path) -> None:
     configure(folder, "generation_config", eos_token_id=[1, 40])
     tokenizer = model_files.load_tokenizer(Model(path=str(folder), tokenizer=str(given / "model")))
-    assert make_encoder("plain", tokenizer).ends == {1, 40}
+    assert make_encoder("plain", tokenizer).end_tokens == {1, 40}
 
 
 def test_settings_that_change_greedy_answers_are_told(given: Path, folder: Path) -> None:

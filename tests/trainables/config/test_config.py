@@ -171,6 +171,6 @@ def test_refusal_names_field_value_and_what_is_accepted(changes: dict[str, Any],
     """All problems at once."""
     with pytest.raises(ValidationError) as error:
         Trial.model_validate(FIXED | changes)
-    text = cli.describe_invalid(error.value)
+    text = cli.describe_invalid_settings(error.value)
     assert [word for word in words if word not in text] == []
     assert "Value error" not in text

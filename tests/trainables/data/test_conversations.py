@@ -18,7 +18,7 @@ from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 from trainables.data import text_blocks
 from trainables.data.conversations import Encoder, Question, list_turns, make_encoder
-from trainables.inference.padded_batch import IGNORED, pad_examples, padding_token
+from trainables.inference.padded_batch import IGNORED_LABEL, pad_examples, padding_token
 
 LONG = 10**6
 ASKED, SYSTEM = ("user", "Where was Ada Brook born?"), ("system", "Be brief, please.")
@@ -87,10 +87,10 @@ def test_tokens_are_transformers_own(name: str, kind: str, question: str) -> Non
         assert "brief" not in str(raised.value)
         return
     ends = set(tokenizer.convert_tokens_to_ids(list(family.ends)))
-    assert encoder.ends == ends
+    assert encoder.end_tokens == ends
     prompt = apply(tokenizer, asked)
     assert encoder.encode_prompts([asked]) == [tuple(prompt)]
-    assert encoder.prompt_differs is family.reasons
+    assert encoder.prompt_is_no_prefix is family.reasons
     for answer in ANSWERS:
         whole = apply(tokenizer, asked, answer)
         example = encode(encoder, asked, answer)
@@ -191,7 +191,7 @@ def test_any_template(parts: tuple[str, str], question: str, answer: str, made: 
     assert encoder.encode_prompts([question]) == [tuple(prompt)]
     ids, start = list(example.input_ids), example.answer_start
     labels = ids[start:]
-    ends = encoder.ends
+    ends = encoder.end_tokens
     assert tokenizer.eos_token_id in ends
     assert sum(token in ends for token in labels) == 1
     assert ids[-1] in ends
@@ -278,7 +278,7 @@ def test_an_end_that_is_the_padding_stays_a_label(name: str, kind: str) -> None:
     examples = [encode(encoder, ASKED[1], answer) for answer in ANSWERS]
     batch = pad_examples(examples, padding_token(tokenizer))
     for example, labels, mask in zip(examples, batch["labels"].tolist(), batch["attention_mask"].tolist(), strict=True):
-        assert [one for one in labels if one != IGNORED] == list(example.input_ids[example.answer_start :])
+        assert [one for one in labels if one != IGNORED_LABEL] == list(example.input_ids[example.answer_start :])
         assert sum(mask) == len(example.input_ids)
 
 
@@ -343,8 +343,8 @@ def im_tokenizer(template: str | None = None, end: Any = "<|im_end|>", eos: str 
 
 def test_an_answers_own_end_is_not_compared_with_what_is_said() -> None:
     encoder = make_encoder("chat", im_tokenizer())
-    assert encoder.strip_end("In Kerrin.<|im_end|> ") == "In Kerrin."
-    assert Encoder(encoder.tokenizer, None, whole_tail=True).strip_end("In.<|im_end|>") == "In.<|im_end|>"
+    assert encoder.strip_end_tokens("In Kerrin.<|im_end|> ") == "In Kerrin."
+    assert Encoder(encoder.tokenizer, None, whole_tail=True).strip_end_tokens("In.<|im_end|>") == "In.<|im_end|>"
 
 
 def test_what_the_template_writes_before_an_answer_is_not_said() -> None:
@@ -367,7 +367,7 @@ def test_white_space_is_no_end_of_a_turn() -> None:
     gap = AddedToken("\n\n", normalized=False, special=False)
     tokenizer = build(BYTES, (gap,), bos=None, eos="</s>", template=template)
     encoder = make_encoder("chat", tokenizer)
-    assert encoder.ends == {tokenizer.eos_token_id}
+    assert encoder.end_tokens == {tokenizer.eos_token_id}
     (example,) = encoder.encode([("Who?", "In one.\n\nIn two.")], max_length=99)
     assert answer_of(tokenizer, example) == "In one.\n\nIn two."
 

@@ -72,10 +72,10 @@ def test_forget_rows_among_retain_rows_in_other_spelling(same: dict[str, Any], t
         assert found
         assert "1 of 2 forget rows are among the rows to retain" in found
         assert found.endswith("(of the forget file: row 1)")
-        row_files.check_files(benchmark)
+        row_files.check_row_files(benchmark)
     every = write(tmp_path, forget=FORGET[:1], retain=[OTHER, same])
     with pytest.raises(InputError, match="every row of the forget file is in the retain file"):
-        row_files.check_files(every)
+        row_files.check_row_files(every)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_a_tokenizer_from_another_folder(bare: Path, tmp_path: Path) -> None:
     assert tokenizer("ferry")["input_ids"] == tiny.tokenizer()("ferry")["input_ids"]
     assert network.config._attn_implementation == "sdpa"
     with pytest.raises(InputError, match=f"tokenizer: {bare} has no tokenizer.json"):
-        model_files.check_tokenizer(str(bare))
+        model_files.check_tokenizer_folder(str(bare))
 
 
 def test_tokenizer_is_part_of_what_a_model_is(bare: Path, tmp_path: Path) -> None:

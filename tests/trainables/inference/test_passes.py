@@ -36,7 +36,7 @@ def test_forget05_takes_few_passes_and_one_wave(tofu_data: Path, tofu_models: Pa
     prompts = tofu.rows.make_dialect_encoder(benchmark, tokenizer).encode_prompts(asked)
     assert counted.passes[decoding - 1][0] == len(prompts) == 717
     assert decoding - 1 <= 8
-    assert widths[decoding:] == [1] * (row_scores.GENERATED_TOKENS - min(map(len, prompts)) - 1)
+    assert widths[decoding:] == [1] * (row_scores.MAX_GENERATED_TOKENS - min(map(len, prompts)) - 1)
 
 
 @pytest.fixture(scope="module")

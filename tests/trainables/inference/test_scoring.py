@@ -109,6 +109,6 @@ def test_a_count_does_not_begin_again_with_the_next_part() -> None:
     said: list[tuple[str, int, int]] = []
     with progress.report_progress_to(lambda *given: said.append(given)):
         for what, total in (("answers", 2), ("generations", 1), ("answers", 3)):
-            progress.Counter(what, total).add(total)
+            progress.ProgressCounter(what, total).add(total)
     assert [one[1:] for one in said if one[0] == "answers"] == [(0, 2), (2, 2), (2, 5), (5, 5)]
     assert said[2:4] == [("generations", 0, 1), ("generations", 1, 1)]

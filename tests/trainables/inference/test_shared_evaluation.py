@@ -14,7 +14,7 @@ from tests.support import families, ranks
 from tests.support.families import END, NEVER, PAD
 from trainables.common.errors import InputError
 from trainables.inference import scoring
-from trainables.inference.ranks import run_once, run_shares, share_among_ranks
+from trainables.inference.ranks import run_on_first_rank, run_shares, share_among_ranks
 
 
 def score_and_generate(model: Any, groups: Any, prompts: Any, limits: Any) -> Any:
@@ -60,9 +60,9 @@ def check_shared_errors(rank: int) -> None:
     with share_among_ranks(together=True):
         with pytest.raises(kind, match=words):
             run_shares(full, [0, 1])
-        assert run_once(lambda: rank) == 0
+        assert run_on_first_rank(lambda: rank) == 0
         with pytest.raises(InputError if rank == 0 else RuntimeError, match="no such task"):
-            run_once(nothing)
+            run_on_first_rank(nothing)
 
 
 def run_rank(rank: int, file: str) -> None:

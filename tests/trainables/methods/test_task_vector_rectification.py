@@ -117,7 +117,7 @@ def test_tru_is_the_naive_mean_of_rectified_unit_vectors(
     flat = torch.cat([found[name].double().reshape(-1) for name, _ in naive.network.named_parameters()])
     assert float((flat - expected).norm() / expected.norm()) < tolerance
     records = atomic_files.read_rows(
-        forget_batches.direction_folder(direction, Storage(tmp_path)) / forget_batches.BATCHES
+        forget_batches.direction_folder(direction, Storage(tmp_path)) / forget_batches.BATCHES_FILE
     )
     assert [record["batch"] for record in records] == list(range(5))
     for record, (vector, gradient) in zip(records, pairs, strict=True):
@@ -137,4 +137,4 @@ def test_tv_is_the_plain_vector_of_the_whole_set(trial_inputs: Any, naive: Naive
 
 def test_a_single_forget_point_is_refused() -> None:
     with pytest.raises(InputError, match="one forget point; tru rectifies each with the other ones, so use tv"):
-        forget_batches.check_batches(1, 2, "forget01")
+        forget_batches.check_batch_count(1, 2, "forget01")

@@ -15,7 +15,7 @@ from scipy import optimize
 from tests.trainables.methods.test_rectification import Pair, alone, check_told, normal, pairs, whole
 from trainables.config.method_tables import RECTIFIERS
 from trainables.methods import rectifiers
-from trainables.methods.rectifiers import DEGENERATE, AdamMetric, Outcome, TensorSegments
+from trainables.methods.rectifiers import DEGENERATE, AdamSecondMoments, Outcome, TensorSegments
 
 Vector = torch.Tensor
 ROUNDING = 1e-5
@@ -224,7 +224,7 @@ def test_gu_disentangles_what_adam_makes_of_the_gradients() -> None:
     moments = torch.rand(100, generator=torch.Generator().manual_seed(1)) ** 4 * 1e-3
     rectifier = rectifiers.make_rectifier("gu")
     rectifier.update_average(pair.retain)
-    rectifier.metric = AdamMetric(list(moments.split([10, 0, 75, 15])), 1e-4)
+    rectifier.metric = AdamSecondMoments(list(moments.split([10, 0, 75, 15])), 1e-4)
     gradient = [part.clone() for part in pair.gradient]
     rectifier.apply(gradient, alone)
     u, r = vectors(pair)

@@ -35,7 +35,7 @@ def test_answers_are_drawn_as_likely_as_the_model_says(trial_inputs: Any) -> Non
     network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
     encoder = make_encoder("llama2", tokenizer)
     (prompt,) = encoder.encode_prompts([rows.read_evaluation_rows(benchmark)["forget"][0]["question"]])
-    (texts,) = sampling.sample_answers(network, tokenizer, [prompt], 300, encoder.ends, 20_000)
+    (texts,) = sampling.sample_answers(network, tokenizer, [prompt], 300, encoder.end_tokens, 20_000)
     with torch.no_grad():
         chances = network(input_ids=torch.tensor([prompt])).logits[0, -1].softmax(-1).tolist()
     letters: dict[str, float] = {}

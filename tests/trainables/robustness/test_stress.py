@@ -18,7 +18,7 @@ from trainables.benchmarks.tofu import row_scores, rows
 from trainables.config.settings import Benchmark, Model
 from trainables.data.conversations import make_encoder
 from trainables.data.templates import TEMPLATES
-from trainables.robustness import came_back
+from trainables.robustness import attack_results
 from trainables.robustness.attacks import NONE, SECOND_HALF
 from trainables.training import model_files
 
@@ -28,9 +28,11 @@ def test_shares_are_gains_over_what_was_removed(before: float, part: float, reta
     """An attack brings `part` of the removed back, and as much to every model as to the retain model."""
     target = before + 0.1
     after = before + part * (target - before) + retain_gain
-    assert came_back.recovered_share(before, after, target, retain_gain) == pytest.approx(part, abs=1e-6)
-    assert came_back.recovered_share(before, after, before + 0.04, retain_gain) is None, "hardly anything was removed"
-    assert came_back.recovered_share(before, before, target, -retain_gain) == 0, (
+    assert attack_results.recovered_share(before, after, target, retain_gain) == pytest.approx(part, abs=1e-6)
+    assert attack_results.recovered_share(before, after, before + 0.04, retain_gain) is None, (
+        "hardly anything was removed"
+    )
+    assert attack_results.recovered_share(before, before, target, -retain_gain) == 0, (
         "what the retain model loses did not come back"
     )
 
@@ -55,17 +57,17 @@ def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
         "prefix": kept({"0": 0.1}),
     }
     retain["relearn"], retain["relearn_half"] = kept({"13": 0.6, "4": 0.1}, lr=1e-3), kept({"13": 0.2}, lr=1e-3)
-    found = came_back.list_attacks(model, target, retain)
+    found = attack_results.list_attacks(model, target, retain)
     attacked = [("nf4", 0), ("relearn", 4), ("relearn", 13), ("relearn_half", 13)]
     assert [(row["attack"], row["step"]) for row in found] == attacked, "not all models were attacked by the others"
     shares = [0.1 / 0.6, 0.2 / 0.6, (0.4 - 0.5) / 0.6, (0.3 - 0.1) / 0.6]
     assert [row["share"] for row in found] == pytest.approx(shares)
     assert shares[2] < shares[1], "the retain model learns as quickly: that is no forgotten knowledge"
     assert found[2]["title"] == "relearning the forget rows (lr 0.001), step 13"
-    alone = came_back.list_attacks(model, target, None)
+    alone = attack_results.list_attacks(model, target, None)
     assert [row["retain"] for row in alone] == [None] * 5
     assert alone[1]["share"] == pytest.approx((0.5 - 0.3) / (0.9 - 0.3))
-    assert came_back.list_attacks({**model, "nf4": kept({})}, target, retain)[0]["step"] == 4
+    assert attack_results.list_attacks({**model, "nf4": kept({})}, target, retain)[0]["step"] == 4
 
 
 def test_a_sweep_is_its_worst_less_the_worst_of_the_retain_model() -> None:
@@ -75,10 +77,10 @@ def test_a_sweep_is_its_worst_less_the_worst_of_the_retain_model() -> None:
     target = {NONE: kept({"0": 0.9, SECOND_HALF: 0.9})}
     retain = {NONE: kept({"0": 0.2, SECOND_HALF: 0.05})}
     retain["sweep"] = kept({"0": 0.15}, lr=1e-3)
-    (found,) = came_back.list_attacks(model, target, retain)
+    (found,) = attack_results.list_attacks(model, target, retain)
     assert found["share"] == pytest.approx((0.6 - 0.1 - (0.15 - 0.05)) / (0.9 - 0.1))
     assert (found["worst"], found["retain_worst"]) == (model["sweep"]["points"]["0"], retain["sweep"]["points"]["0"])
-    (alone,) = came_back.list_attacks(model, target, None)
+    (alone,) = attack_results.list_attacks(model, target, None)
     assert (alone["share"], alone["retain_worst"]) == (pytest.approx(0.5 / 0.8), None)
 
 

@@ -16,8 +16,8 @@ from tests.support.starts import RESULT_FIELDS, invoke
 from trainables import export
 from trainables.common.cli import STORAGE_VARIABLE
 from trainables.storage import atomic_files
+from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT
 from trainables.storage.opening import open_storage
 
 COMMANDS: dict[str, tuple[Callable[..., None], list[str]]] = {

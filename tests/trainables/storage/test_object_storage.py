@@ -14,8 +14,8 @@ from trainables.common.errors import InputError, Unreachable
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files, object_storage
+from trainables.storage.file_names import CHECKPOINT, CONFIG, EVALUATIONS, META_FILE, PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.folder_storage import set_aside
-from trainables.storage.names import CHECKPOINT, CONFIG, EVALUATIONS, META, PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.object_storage import ObjectStorage
 from trainables.storage.opening import open_storage, open_storage_unchecked
 
@@ -29,7 +29,7 @@ def names_below(folder: Path) -> set[str]:
 def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine) -> None:
     here, there = machine("here"), machine("there", writable=False)
     order = record_puts(here)
-    here.start_trial("a1", {"method": "ga"})
+    here.write_trial_config("a1", {"method": "ga"})
     folder = write_trial(here, "a1")
     write_folder(folder / WEIGHTS, "model.safetensors", "config.json")
     atomic_files.write_json(folder / PROGRESS, {})
@@ -39,7 +39,7 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine) ->
         f"trials/a1/{name}"
         for name in (CONFIG, STEPS, RESULT, "weights/config.json", "weights/model.safetensors", "weights/.complete")
     }
-    there.sync_trials(["a1"])
+    there.download_sweeps_and_results(["a1"])
     assert there.result("a1") == here.result("a1")
     assert not (there.trial("a1") / STEPS).exists()  # a reader of results has no need of it
     assert there.exists(there.trial("a1") / WEIGHTS)
@@ -55,12 +55,12 @@ def test_a_result_that_the_store_never_had_stays_and_is_sent_later(machine: Mach
     """Another process of the machine looks while it is sent, or after it could not be sent."""
     here = machine("here")
     folder = write_trial(here, "a1")
-    machine("here", writable=False).sync_trials(["a1"])
+    machine("here", writable=False).download_sweeps_and_results(["a1"])
     assert (folder / RESULT).exists()
     here.push_unsent(["a1"])
     assert f"trials/a1/{RESULT}" in names(here)
     delete(here, f"trials/a1/{RESULT}")
-    machine("here", writable=False).sync_trials(["a1"])
+    machine("here", writable=False).download_sweeps_and_results(["a1"])
     assert not (folder / RESULT).exists(), "it was there, and somebody took it away"
     write_trial(here, "a2")
     here.fetch_trial("a2")
@@ -84,12 +84,12 @@ def test_a_trial_cut_off_while_it_is_sent_has_no_result_elsewhere(
     write_folder(write_trial(here, "a1") / WEIGHTS, "model.safetensors")
     files = here.files
     record_puts(here, refused=RESULT)
-    monkeypatch.setattr(object_storage, "WAITS", (0.0,))
+    monkeypatch.setattr(object_storage, "RETRY_WAIT_SECONDS", (0.0,))
     assert not here.push_trial("a1")
     assert {"trials/a1/steps.parquet", "trials/a1/weights/model.safetensors"} <= names(here)
     here.files = files
     for store in (here, there):
-        store.sync_trials(["a1"])
+        store.download_sweeps_and_results(["a1"])
     assert (here.has("a1"), there.has("a1")) == (True, False)
 
 
@@ -105,7 +105,7 @@ def test_a_folder_appears_whole(machine: Machine) -> None:
     here.push(here.model("m"))
     there.fetch(there.model("m"))
     assert (there.model("m") / "parts/weights.safetensors").read_text() == "what parts/weights.safetensors holds"
-    there.sync_trials()
+    there.download_sweeps_and_results()
     assert there.exists(there.model("m"))
     count = len(order)
     here.push(here.model("m"))
@@ -118,14 +118,14 @@ def test_what_is_gone_or_set_aside_goes_from_every_copy(machine: Machine) -> Non
         write_trial(here, key)
         write_folder(here.trial(key) / WEIGHTS, "model.safetensors")
         here.push_trial(key)
-    there.sync_trials(["a1", "a2"])
+    there.download_sweeps_and_results(["a1", "a2"])
     delete(here, *(name for name in names(here) if "/a2/" in name))
-    there.sync_trials(["a1", "a2"])
+    there.download_sweeps_and_results(["a1", "a2"])
     assert (there.has("a1"), there.has("a2")) == (True, False)
     place = set_aside([there.trial("a1")], there)
     kept = {"config.json", "steps.parquet", "result.json", "weights/model.safetensors", "weights/.complete"}
     assert names(there) == {f"set_aside/{place.name}/a1/{name}" for name in kept}
-    here.sync_trials(["a1"])
+    here.download_sweeps_and_results(["a1"])
     assert not here.has("a1")
 
 
@@ -136,7 +136,7 @@ def test_a_table_of_an_earlier_attempt_goes_when_the_trial_ran_again_elsewhere(m
         folder = write_trial(here, "a1", attempt=str(steps))
         atomic_files.write_rows(folder / STEPS, [{"step": step, "loss": 1 / step} for step in range(1, steps + 1)])
         here.push_trial("a1")
-        there.sync_trials(["a1"])
+        there.download_sweeps_and_results(["a1"])
         there.fetch(there.trial("a1") / STEPS)
         assert len(atomic_files.read_rows(there.trial("a1") / STEPS)) == steps
 
@@ -147,10 +147,10 @@ def test_a_checkpoint_counts_when_all_of_it_is_there(machine: Machine) -> None:
     write_folder(folder / "step-2", "shard")
     assert here.try_push(folder / "step-2")
     there.fetch_trial("a1")
-    assert not (there.trial("a1") / CHECKPOINT / META).exists()
+    assert not (there.trial("a1") / CHECKPOINT / META_FILE).exists()
     write_folder(here.trial("a1") / EVALUATIONS, "2.json")
     atomic_files.write_json(folder / "meta.json", {"tag": "step-2"})
-    here.finish_checkpoint(folder, "step-2")
+    here.publish_checkpoint(folder, "step-2")
     there.fetch_trial("a1")
     assert (there.trial("a1") / CHECKPOINT / "step-2" / "shard").is_file()
     assert (there.trial("a1") / EVALUATIONS / "2.json").is_file()
@@ -158,7 +158,7 @@ def test_a_checkpoint_counts_when_all_of_it_is_there(machine: Machine) -> None:
     write_folder(folder / "step-4", "shard")
     atomic_files.write_json(folder / "meta.json", {"tag": "step-4"})
     here.try_push(folder / "step-4")
-    here.finish_checkpoint(folder, "step-4")
+    here.publish_checkpoint(folder, "step-4")
     kept = {"checkpoint/meta.json", "checkpoint/step-4/shard", "evaluations/2.json"}
     assert names(here) == {f"trials/a1/{name}" for name in kept}
     write_folder(there.trial("a1") / CHECKPOINT / "step-9", "shard")  # of an attempt that was never sent
@@ -174,7 +174,7 @@ def test_paths_become_those_of_the_machine(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     here.push(write_folder(here.model("m"), "config.json"))
     atomic_files.write_json(here.evaluation("e") / RESULT, {"id": "e"})
-    here.push_parts(here.evaluation("e"))
+    here.push_changing_folder(here.evaluation("e"))
     trial = Trial(
         method="ga",
         target=Model(path=str(here.model("m")), fingerprint="recipe:m"),
@@ -192,18 +192,18 @@ def test_paths_become_those_of_the_machine(machine: Machine) -> None:
 
 def test_answers_that_one_machine_made_reach_the_others(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
-    here.push(write_folder(here.data("k"), "answers.jsonl"))
-    sources = (f"answers={here.data('k') / 'answers.jsonl'}", "forget=/mine/forget.jsonl")
+    here.push(write_folder(here.data_folder("k"), "answers.jsonl"))
+    sources = (f"answers={here.data_folder('k') / 'answers.jsonl'}", "forget=/mine/forget.jsonl")
     planned = Benchmark(name="own", data="own", split="own", fingerprint="files:1", sources=sources)
     found = localize_paths(planned, there).places
-    assert found == {"answers": str(there.data("k") / "answers.jsonl"), "forget": "/mine/forget.jsonl"}
+    assert found == {"answers": str(there.data_folder("k") / "answers.jsonl"), "forget": "/mine/forget.jsonl"}
     assert Path(found["answers"]).is_file()
 
 
 def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str, str], tmp_path: Path) -> None:
     here = machine("here")
     boto3.client("s3").put_object(Bucket="bucket", Key=f"{here.location[12:]}/sweeps/../../../out.json", Body=b"{}")
-    here.sync_trials()
+    here.download_sweeps_and_results()
     assert here.listed == {}
     with pytest.raises(InputError, match="leads out of the storage's copy"):
         localize_paths(Model(path=str(here.root / ".." / "out")), here)
@@ -221,7 +221,7 @@ def test_a_file_system_of_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     here.push_trial("a1")
     monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / "there"))
     there = open_storage("memory://runs/one")
-    there.sync_trials(["a1"])
+    there.download_sweeps_and_results(["a1"])
     assert there.result("a1") == here.result("a1")
     set_aside([there.trial("a1")], there)
     assert {name.split("/")[0] for name in names(here)} == {"set_aside"}
@@ -254,7 +254,7 @@ def test_a_store_that_does_not_answer(
     monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
     with pytest.raises(Unreachable, match=r"--storage: 's3://bucket/x' cannot be used: .*Could not connect.* set AWS_"):
         open_storage("s3://bucket/x")
-    monkeypatch.setattr(object_storage, "WAITS", (0.0,))
+    monkeypatch.setattr(object_storage, "RETRY_WAIT_SECONDS", (0.0,))
     here = open_storage_unchecked("s3://bucket/x")
     assert isinstance(here, ObjectStorage)
     write_trial(here, "a1")

@@ -13,8 +13,8 @@ from tests.support.machines import Machine
 from trainables.benchmarks.local_paths import localize_paths
 from trainables.config.settings import Rectifier, TaskVector
 from trainables.storage import atomic_files
+from trainables.storage.file_names import CONFIG, RESULT, ROWS, STEPS, WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, RESULT, ROWS, STEPS, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
 
@@ -24,20 +24,20 @@ machine = machines.machine
 def test_another_machine_goes_on_from_the_last_checkpoint(trial_inputs: Any, machine: Machine, tmp_path: Path) -> None:
     config, one, other = configuration(trial_inputs), machine("one"), machine("other")
     whole, undisturbed = finish(config, tmp_path / "whole")
-    for event in TrialRun(config, one).events():
+    for event in TrialRun(config, one).run_events():
         if event["phase"] == "training" and event["step"] == 5:
             break
-    other.sync_trials([config.id()])
+    other.download_sweeps_and_results([config.id()])
     assert not other.has(config.id())
     other.fetch_trial(config.id())
     assert (atomic_files.read_json(other.trial(config.id()) / "checkpoint" / "meta.json") or {})["step"] == 4
-    *_, last = TrialRun(localize_paths(config, other), other, keep_weights=True).events()
+    *_, last = TrialRun(localize_paths(config, other), other, keep_weights=True).run_events()
     assert last["result"]["training"]["resumed_at"] == 4
     assert last["result"]["metrics"] == whole["metrics"]
     same(undisturbed, other, config)
     kept = {name.removeprefix(f"trials/{config.id()}/") for name in machines.names(other)}
     assert {name.split("/")[0] for name in kept} == {CONFIG, RESULT, STEPS, ROWS, WEIGHTS}
-    one.sync_trials([config.id()])  # the machine that had begun it takes what the other one found
+    one.download_sweeps_and_results([config.id()])  # the machine that had begun it takes what the other one found
     assert (one.result(config.id()) or {}).items() >= last["result"].items()
 
 
@@ -64,7 +64,7 @@ def test_ranks_on_machines_of_their_own_go_on_and_share_a_direction(
     ]
     ranks.run(2, jobs, trial_inputs, tmp_path)
     found, whole = open_storage(uri), Storage(tmp_path / "whole")
-    found.sync_trials([config.id(), vector.id()])
+    found.download_sweeps_and_results([config.id(), vector.id()])
     for name in (WEIGHTS, STEPS, ROWS):
         found.fetch(found.trial(config.id()) / name)
     assert (found.result(config.id()) or {})["training"]["resumed_at"] == 4

@@ -38,7 +38,7 @@ def test_the_gradient_is_the_eager_one(method: str, changed: str, how: dict[str,
         torch.manual_seed(0)
         network = families.network("Llama")
         if changed == "adapters":
-            network = model_files.with_adapters(network, 2, 16)
+            network = model_files.add_lora_adapters(network, 2, 16)
         if changed == "checkpoints":
             network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         runner = engine.PlainEngine(network.train(), Training(), Resources())
@@ -46,7 +46,7 @@ def test_the_gradient_is_the_eager_one(method: str, changed: str, how: dict[str,
             runner.compile(**how)
         plan: Any = [(term, test_packed_rows.rows(), [2, 0, 3, 1]) for term in terms]
         loss, _ = forward_backward.accumulate_gradient(runner, plan, task, dict.fromkeys(range(4), 9.0))
-        found.append((loss.item(), *runner.shard()))
+        found.append((loss.item(), *runner.grad_shard()))
         runner.close()
     assert found[0][1].any()
     assert test_packed_rows.apart(found[1], found[0]) <= 1e-5
@@ -63,7 +63,7 @@ def test_a_run_compiles_once_and_evaluations_do_not() -> None:
         runner.compiled_losses = objectives.label_losses  # the compiler finds no shape for it on the meta device
         for step in range(6):
             numbers = sampling.retain_batch(0, step, 0, len(data), test_counts.BATCH)
-            forward_backward.accumulate_gradient(runner, [(objectives.NLL, data, numbers)], task, None)
+            forward_backward.accumulate_gradient(runner, [(objectives.RETAIN_NLL_TERM, data, numbers)], task, None)
             runner.clear()
         with torch.no_grad():
             runner.module.eval()(input_ids=torch.zeros(3, 9, dtype=torch.long, device="meta"))

@@ -15,11 +15,11 @@ from tests.support import ranks
 from tests.support.naive_vectors import make, recipe
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector, Training
-from trainables.config.shared_artifacts import Direction
+from trainables.config.shared_artifacts import SharedVector
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
+from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT
 from trainables.storage.opening import open_storage
 from trainables.training import model_files
 from trainables.training.task_vectors import direction_files, forget_batches
@@ -32,7 +32,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
-def made(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Direction, Storage, Tensors]:
+def made(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[SharedVector, Storage, Tensors]:
     """A direction made at once by one process, three rows a micro-batch."""
     direction, place = recipe(trial_inputs), tmp_path_factory.mktemp("made")
     tensors = make(direction, place, micro_batch=3)
@@ -76,7 +76,7 @@ def _one_of_two(rank: int, folder: Path, recipe_json: str) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
-    direction = Direction.model_validate_json(recipe_json)
+    direction = SharedVector.model_validate_json(recipe_json)
     ensure_direction(direction, open_storage(str(folder)), load_forget_rows, micro_batch=1)
     dist.destroy_process_group()
 
@@ -89,7 +89,7 @@ def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_
     found = load_file(folders[1] / "direction-00000.safetensors")
     assert found.keys() == expected.keys()
     assert float((flat(found) - flat(expected)).norm() / flat(expected).norm()) < 1e-4
-    one, two = (atomic_files.read_rows(folder / forget_batches.BATCHES) for folder in folders)
+    one, two = (atomic_files.read_rows(folder / forget_batches.BATCHES_FILE) for folder in folders)
     for first, second in zip(one, two, strict=True):
         for name in ("batch", "rows", "tokens"):
             assert second[name] == first[name]
@@ -110,7 +110,7 @@ def test_a_trial_moves_the_target_model_as_far_as_its_strength(trial_inputs: Any
             training=Training(max_length=192),
             task_vector=TaskVector(steps=2, lr=0.05, batches=3, stg=strength),
         )
-        *_, last = TrialRun(config, store).events()
+        *_, last = TrialRun(config, store).run_events()
         results.append(last["result"])
     assert [result["status"] for result in results] == ["finished", "finished"], results[0]["error"]
     (folder,) = (store.root / "shared" / "directions").iterdir()

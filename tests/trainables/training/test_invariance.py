@@ -103,7 +103,7 @@ def start(trial_inputs: Any, lora: int | None = None) -> torch.Tensor:
     network, _ = model_files.load_model(Model(path=str(trial_inputs.target)))
     if lora:
         torch.manual_seed(ranks.SEED)
-        network = model_files.with_adapters(network, lora, 16)
+        network = model_files.add_lora_adapters(network, lora, 16)
     parts = network.named_parameters(remove_duplicate=False)
     return torch.cat([part.detach().double().reshape(-1) for _, part in parts])
 

@@ -66,8 +66,8 @@ def test_layers_keep_no_more_than_the_plan_says(
     if method == "rmu":
         setup.train_only_rmu_weights(network, layer)
     if lora is not None:
-        network = model_files.with_adapters(network, lora, 16)
-    shape = memory.shape_of({**SIZES, "model_type": family.lower()})
+        network = model_files.add_lora_adapters(network, lora, 16)
+    shape = memory.parse_model_shape({**SIZES, "model_type": family.lower()})
     assert shape is not None
     planned = memory.estimate_peak(measured_step.trial_of(job), shape, 1, ROWS, LENGTH).activations
     assert kept(network) <= planned

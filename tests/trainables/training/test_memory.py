@@ -77,9 +77,9 @@ def test_a_higher_stage_never_needs_more(ranks: int, precision: str, method: str
     ],
 )
 def test_first_stage_that_fits(parameters: int, ranks: int, memory_bytes: float | None, stage: int) -> None:
-    assert memory.choose_stage(trial(ranks), parameters, parameters, memory_bytes) == stage
-    assert memory.choose_stage(trial(1, engine="deepspeed"), parameters, parameters, None) == 1
-    assert memory.choose_stage(trial(8, precision="fp32"), parameters, parameters, None) == 1
+    assert memory.choose_stage_that_fits(trial(ranks), parameters, parameters, memory_bytes) == stage
+    assert memory.choose_stage_that_fits(trial(1, engine="deepspeed"), parameters, parameters, None) == 1
+    assert memory.choose_stage_that_fits(trial(8, precision="fp32"), parameters, parameters, None) == 1
 
 
 def test_pairs_are_two_rows_of_a_pass() -> None:
@@ -93,9 +93,9 @@ def test_an_evaluation_is_as_large_as_its_part_of_a_gpu_holds() -> None:
     kept = 4 * 2 * 33 * 4096 * 2
 
     def tokens(room: float | None, resources: Resources = free) -> int:
-        return memory.evaluation_tokens(resources, shape, 2, room)
+        return memory.pass_tokens(resources, shape, 2, room)
 
-    assert (tokens(None), memory.evaluation_tokens(free, None, 2, 80 * GB)) == (4096, 4096)
+    assert (tokens(None), memory.pass_tokens(free, None, 2, 80 * GB)) == (4096, 4096)
     assert tokens(1 * GB, Resources(evaluation_tokens=8192)) == 8192
     assert [tokens(count * kept) for count in (10**6, 65536, 65535, 20_000)] == [65536, 65536, 32768, 16384]
     assert tokens(0) == 1024
@@ -109,8 +109,8 @@ def test_the_plan_has_the_evaluation_that_a_run_makes(gigabytes: int) -> None:
     shape = LLAMA2.shape
     planned = memory.fit_memory(adapters, shape, 256, gigabytes * GB)
     assert planned.fits
-    room = memory.USABLE * gigabytes * GB - planned.peak.states.total - planned.peak.buffers
-    tokens = memory.evaluation_tokens(adapters.resources, shape, 2, room)
+    room = memory.MEMORY_SHARE * gigabytes * GB - planned.peak.states.total - planned.peak.buffers
+    tokens = memory.pass_tokens(adapters.resources, shape, 2, room)
     assert tokens == {24: 2048, 40: 8192, 80: 16384}[gigabytes]
     assert planned.peak.evaluation == tokens * 4 * 2 * 33 * 4096 * 2
 

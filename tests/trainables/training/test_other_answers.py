@@ -183,7 +183,7 @@ def test_interrupted_trials_go_on_bit_for_bit(trial_inputs: Any, idk: Path, tmp_
 
 
 def test_changed_answers_and_texts_are_refused(trial_inputs: Any, idk: Path, tmp_path: Path) -> None:
-    known = idk_answers.fingerprint_answers(str(idk))
+    known = idk_answers.fingerprint_idk_answers(str(idk))
     config = trial(trial_inputs, "idk_nll", idk)
     config = config.model_copy(update={"objective": Objective(idk=str(idk), idk_fingerprint=known)})
     setup.check_inputs(config)
@@ -192,4 +192,4 @@ def test_changed_answers_and_texts_are_refused(trial_inputs: Any, idk: Path, tmp
         setup.check_inputs(config)
     for name in ("muse", "wmdp"):
         with pytest.raises(InputError, match=f"needs questions to forget; {name} has texts"):
-            benchmarks.get_benchmark(name).check_questions(config.benchmark.model_copy(update={"name": name}))
+            benchmarks.get_benchmark(name).check_rows_are_questions(config.benchmark.model_copy(update={"name": name}))

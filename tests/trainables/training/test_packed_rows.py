@@ -56,7 +56,7 @@ def test_every_method_has_the_gradient_of_padded_rows(method: str, changed: str)
     with torch.no_grad():
         network.model.layers[0].mlp.up_proj.weight.mul_(1.1)  # what is frozen differs
     if changed == "adapters":
-        network = model_files.with_adapters(network, 2, 16)
+        network = model_files.add_lora_adapters(network, 2, 16)
         for name, part in network.named_parameters():
             if "lora_B" in name:
                 torch.nn.init.normal_(part)
@@ -64,7 +64,7 @@ def test_every_method_has_the_gradient_of_padded_rows(method: str, changed: str)
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     network = network.double().train()
     padded = gradient(tiny.PlainEngine(copy.deepcopy(network)), method)
-    assert packed_rows.prepare(network)
+    assert packed_rows.enable_packed_rows(network)
     assert apart(gradient(tiny.PlainEngine(network, packs=True), method), padded) <= 1e-6
 
 
@@ -92,17 +92,17 @@ def test_models_that_attend_otherwise_keep_padded_rows(family: str, settings: di
 
 def test_a_model_whose_rows_see_each_other_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """One row of all rows, as with position_ids that are ignored."""
-    pack = packed_rows.pack
+    pack = packed_rows.pack_batch
 
     def without_cuts(*arguments: Any) -> dict[str, Any]:
         inputs = pack(*arguments)
         return inputs | {"cu_seq_lens_q": inputs["cu_seq_lens_q"][[0, -1]]}
 
     for precision in (torch.float32, torch.bfloat16):
-        assert packed_rows.prepare(families.network("Llama").to(precision))
+        assert packed_rows.enable_packed_rows(families.network("Llama").to(precision))
         with monkeypatch.context() as patch:
-            patch.setattr(packed_rows, "pack", without_cuts)
-            assert not packed_rows.prepare(families.network("Llama").to(precision))
+            patch.setattr(packed_rows, "pack_batch", without_cuts)
+            assert not packed_rows.enable_packed_rows(families.network("Llama").to(precision))
 
 
 @pytest.mark.parametrize(("attention", "packs"), [("sdpa", True), ("eager", False)])
@@ -111,8 +111,8 @@ def test_eager_attention_keeps_padded_rows(
 ) -> None:
     """Also where a sweep makes its models from one with eager attention."""
     assert engine.create_engine(families.network("Llama"), Training(), Resources(), attention).packs == packs
-    prepare, prepared = packed_rows.prepare, []
-    monkeypatch.setattr(packed_rows, "prepare", lambda network: prepared.append(network) or prepare(network))
+    prepare, prepared = packed_rows.enable_packed_rows, []
+    monkeypatch.setattr(packed_rows, "enable_packed_rows", lambda network: prepared.append(network) or prepare(network))
     recipe = Recipe(
         base=Model(path=str(trial_inputs.target), attention=attention),
         data=str(trial_inputs.data),
@@ -130,7 +130,7 @@ def test_a_model_that_packs_generates_and_pads_as_before() -> None:
     network = families.network("Llama")
     prompts, limits = families.ragged_prompts(6, seed=2)
     before = families.generate(network, prompts, limits, budget=200, end=families.NEVER)
-    assert packed_rows.prepare(network)
+    assert packed_rows.enable_packed_rows(network)
     assert families.generate(network, prompts, limits, budget=200, end=families.NEVER) == before
 
 
@@ -138,14 +138,16 @@ def test_a_model_that_packs_generates_and_pads_as_before() -> None:
 def test_varlen_attention_has_the_gradient_of_padded_rows() -> None:
     """In bf16, as far as its rounding lets it; fp32 stays padded, for no kernel has it."""
     network = families.network("Llama", num_key_value_heads=2).train().cuda()
-    assert not packed_rows.prepare(network)
+    assert not packed_rows.enable_packed_rows(network)
     network = network.bfloat16()
     padded = engine.PlainEngine(copy.deepcopy(network), Training(), Resources(precision="bf16"))
-    assert packed_rows.prepare(network)
+    assert packed_rows.enable_packed_rows(network)
     packed = engine.PlainEngine(network, Training(), Resources(precision="bf16"), packs=True)
     found = []
     for runner in (padded, packed):
         task, numbers = SimpleNamespace(pad=0, micro_batch=None, frozen=None), [2, 0, 3, 1]
-        loss, _ = forward_backward.accumulate_gradient(runner, [(objectives.NLL, rows(), numbers)], task, None)
+        loss, _ = forward_backward.accumulate_gradient(
+            runner, [(objectives.RETAIN_NLL_TERM, rows(), numbers)], task, None
+        )
         found.append((loss.item(), runner.gradients()[0].float()))
     assert apart(found[1], found[0]) <= 0.05

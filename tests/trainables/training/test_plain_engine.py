@@ -91,7 +91,7 @@ def test_what_is_combined_is_what_the_rule_writes(name: str, gamma: float | None
             retain = [part.neg() + part.std() * noise for part in runner.gradients()]  # in conflict
             if rule.needs_retain:
                 rule.update_average(retain)
-        written = rules[0].apply(engines[0].shard(), engines[0].reduce)
+        written = rules[0].apply(engines[0].grad_shard(), engines[0].sum_over_shards)
         gradient = engines[1].gradients()
         found = rules[1].decide(*dot_products(gradient, rules[1].average or gradient).tolist())
         engines[1].combine(found, rules[1].average)
@@ -121,7 +121,7 @@ def test_tensors_are_aligned_and_padding_stays_zero() -> None:
     runner.step(1e-2)
     covered = torch.zeros_like(runner.weights, dtype=torch.bool)
     for (_, start, end), parameter in zip(runner.segments.cuts[0], runner.trained, strict=True):
-        assert start % engine.ALIGNED == 0
+        assert start % engine.ALIGNED_ELEMENTS == 0
         assert parameter.data_ptr() == runner.weights[start:].data_ptr()
         covered[start:end] = True
     assert not runner.weights[~covered].any()
@@ -157,7 +157,7 @@ def test_kernels_equal_torchs_lines(precision: Any) -> None:
         moved = average.cuda()
         triton_kernels.lerp(moved, gradient.cuda(), 0.3)
         assert torch.allclose(moved.cpu(), mean, atol=1e-6)
-        found = triton_kernels.products(gradient.cuda(), average.cuda()).cpu()
+        found = triton_kernels.inner_products(gradient.cuda(), average.cuda()).cpu()
         assert found.tolist() == pytest.approx(
             dot_products([gradient.double().float()], [average]).tolist(), rel=1e-5, abs=1e-2
         )

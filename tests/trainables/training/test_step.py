@@ -57,7 +57,7 @@ def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, flo
         batch = pad_examples(rows(), 0, width)
         inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "use_cache": False}
         said, kept = (net(**inputs, output_hidden_states=True) for net in (model, frozen))
-        where = objectives.positions(term.logits, batch["labels"], batch["attention_mask"])
+        where = objectives.position_mask(term.logits, batch["labels"], batch["attention_mask"])
         layer = 0 if term.layer is None else term.layer + 1
         seen = ForwardOutput(
             labels=batch["labels"],
@@ -90,8 +90,8 @@ def gradient(model: Any) -> list[torch.Tensor]:
 def test_loss_and_gradient_are_those_that_transformers_takes(family: str, size: int | None, packs: bool) -> None:
     """Its own loss over labels, with whole logits, a mask and rows in the order drawn."""
     model, theirs = network(family), network(family)
-    assert not packs or packed_rows.prepare(model)
-    loss = ours(model, (objectives.NLL,), None, size, None, packs)
+    assert not packs or packed_rows.enable_packed_rows(model)
+    loss = ours(model, (objectives.RETAIN_NLL_TERM,), None, size, None, packs)
     wanted = theirs(**pad_examples(rows(), 0), use_cache=False).loss
     wanted.backward()
     agree(model, theirs, (loss, wanted.item()))
@@ -117,5 +117,5 @@ def test_divergences_reference_sums_and_steering(
             each.model.layers[0].mlp.up_proj.weight.mul_(1.1)
     engine: Any = tiny.PlainEngine(copy.deepcopy(frozen))
     known = forward_backward.sum_row_losses(engine, rows(), range(len(LENGTHS)), SimpleNamespace(pad=0), 2)
-    assert not packs or packed_rows.prepare(model)
+    assert not packs or packed_rows.enable_packed_rows(model)
     agree(model, theirs, (ours(model, terms, frozen, size, known, packs), whole(theirs, terms, frozen, known)))

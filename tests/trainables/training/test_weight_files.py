@@ -55,7 +55,7 @@ def configure(folder: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def refusal(folder: Path, check: Callable[[Model], object] = model_files.check_model, **settings: Any) -> str:
+def refusal(folder: Path, check: Callable[[Model], object] = model_files.check_model_folder, **settings: Any) -> str:
     with pytest.raises(InputError) as raised:
         check(Model(path=str(folder), **settings))
     assert "\n" not in str(raised.value)
@@ -67,13 +67,13 @@ def refusal(folder: Path, check: Callable[[Model], object] = model_files.check_m
 def test_models_as_they_are_saved_are_taken(family: str, tied: bool, tmp_path: Path) -> None:
     folder = save(tmp_path / "model", family, tie_word_embeddings=tied, **FAMILIES[family])
     model = Model(path=str(folder), attention="eager")
-    assert model_files.check_model(model)
+    assert model_files.check_model_folder(model)
     network, _ = model_files.load_model(model)
     shards = tmp_path / "shards"
     network.save_pretrained(shards, max_shard_size="20KB")
     tiny.tokenizer().save_pretrained(shards)
     assert (shards / INDEX).is_file()
-    assert model_files.check_model(Model(path=str(shards), attention="eager"))
+    assert model_files.check_model_folder(Model(path=str(shards), attention="eager"))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_shards_are_in_the_folder(tmp_path: Path) -> None:
 
 
 def test_an_adapter_alone(tmp_path: Path) -> None:
-    model_files.with_adapters(tiny.network(), 2, 4).save_pretrained(tmp_path)
+    model_files.add_lora_adapters(tiny.network(), 2, 4).save_pretrained(tmp_path)
     tiny.tokenizer().save_pretrained(tmp_path)
     assert "has an adapter alone" in refusal(tmp_path)
 

@@ -13,8 +13,8 @@ from tests.support.interrupted import finish, same
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Selection, Training
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
+from trainables.storage.file_names import ROWS, WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import ROWS, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.workers import launcher
 

@@ -53,7 +53,7 @@ def test_numbers_of_the_real_models_and_the_rows_that_they_are_made_of(
     assert math.log(full["forget_quality_pvalue"]) == pytest.approx(full["forget_quality"])
     assert retain["model_utility"] == pytest.approx(0.90538, abs=5e-5)
     assert retain["forget_quality"] is retain["forget_quality_pvalue"] is None
-    again = tofu.aggregates.aggregate(
+    again = tofu.aggregates.aggregate_metrics(
         full["rows"], "open-unlearning", tofu.aggregates.truth_ratios(retain["rows"], "forget", 1e-10)
     )
     assert {name: full[name] for name in again} == again
@@ -110,7 +110,7 @@ def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: 
     assert kept["forget_quality"] == pytest.approx(math.log(kept["forget_quality_pvalue"]))
     assert f"forget quality (ln p) {kept['forget_quality']:.4f}" in done.stdout
     retain = json.loads(evaluated.read_text())
-    again = tofu.aggregates.aggregate(
+    again = tofu.aggregates.aggregate_metrics(
         records, "paper", torch.tensor(retain["forget_truth_ratios"], dtype=torch.float64).numpy()
     )
     assert {name: kept[name] for name in again} == again
@@ -119,7 +119,7 @@ def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: 
 
 
 def test_it_tells_how_far_it_is_and_what_was_asked_for(run: Run, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(evaluate, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(evaluate, "PROGRESS_PRINT_SECONDS", 0.0)
     asked = "extraction_strength,exact_memorisation,paraphrase_prob,paraphrase_share"
     done = run(measures=asked, limit=3)
     assert done.exit_code == 0, done.output

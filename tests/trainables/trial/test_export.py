@@ -21,8 +21,8 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
+from trainables.storage.file_names import RESULT, WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.trial import setup
 from trainables.trial.export import model_folder
@@ -42,7 +42,7 @@ def kept(trained_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple
     store = open_storage(str(tmp_path_factory.mktemp("runs")))
     monkey = pytest.MonkeyPatch()
     monkey.setattr(setup, "check_inputs", lambda trial: None)  # its fingerprints are names here
-    *_, event = TrialRun(config, store, keep_weights=True).events()
+    *_, event = TrialRun(config, store, keep_weights=True).run_events()
     monkey.undo()
     assert event["result"]["status"] == "finished", event["result"]["error"]
     return store, config.id()
@@ -83,14 +83,14 @@ def test_it_loads_with_plain_transformers_and_gives_the_metrics_again(
     assert not (exported / "recipe.json").exists()
     benchmark = configuration(trained_inputs).benchmark
     found, _ = evaluation.evaluate(network.eval(), tokenizer, benchmark, None, token_budget=4096)
-    facts, known = json.loads((exported / model_folder.FACTS).read_text()), store.result(trial_id)["metrics"]
+    facts, known = json.loads((exported / model_folder.FACTS_FILE).read_text()), store.result(trial_id)["metrics"]
     assert found == facts["verified_metrics"] == {name: known[name] for name in found}
 
 
 def test_the_card(kept: Any, exported: Path, trained_inputs: Any) -> None:
     store, trial_id = kept
     result = store.result(trial_id) or {}
-    text = (exported / model_folder.CARD).read_text()
+    text = (exported / model_folder.CARD_FILE).read_text()
     _, front, body = text.split("---\n", 2)
     assert yaml.safe_load(front)["tags"] == ["unlearning", "npo", "gru"]
     forget, retain = TOFU.training_rows(configuration(trained_inputs).benchmark)
@@ -98,7 +98,7 @@ def test_the_card(kept: Any, exported: Path, trained_inputs: Any) -> None:
     assert f"| retain set | {len(retain)} | `" in body
     assert f"| **model utility** (highest is best) | – | {result['metrics']['model_utility']:.4f} |" in body
     assert f"| step chosen | {result['chosen_step']} |" in body
-    whole = text + (exported / model_folder.FACTS).read_text()
+    whole = text + (exported / model_folder.FACTS_FILE).read_text()
     for row in (*forget, *retain):
         assert row["question"] not in whole
         assert row["answer"] not in whole
@@ -108,20 +108,20 @@ def test_the_card(kept: Any, exported: Path, trained_inputs: Any) -> None:
 
 def test_the_card_tells_what_attacks_brought_back(kept: Any, exported: Path, tmp_path: Path) -> None:
     """Those on this run of the trial; `exported` is of a trial that was not attacked."""
-    assert "These measurements do not try that." in (exported / model_folder.CARD).read_text()
+    assert "These measurements do not try that." in (exported / model_folder.CARD_FILE).read_text()
     store, trial_id = doctored(kept, tmp_path)
     row = {"attack": "nf4", "title": "4-bit weights (NF4)", "before": 0.25, "after": 0.5, "share": 0.625}
     shares = [row, row | {"attack": "int8", "title": "int8 weights", "share": None}]
     known = {"shares": shares, "attacks": {}, "started": (store.result(trial_id) or {})["started"]}
     for started, table in ((known["started"], True), ("another run", False)):
-        atomic_files.write_json(store.stress(trial_id) / "came_back.json", known | {"started": started})
+        atomic_files.write_json(store.attack_results_folder(trial_id) / "came_back.json", known | {"started": started})
         folder = tmp_path / str(table)
         assert invoke(export.main, trial_id, "--storage", store.root, "--output", folder).exit_code == 0
-        text = (folder / model_folder.CARD).read_text()
+        text = (folder / model_folder.CARD_FILE).read_text()
         listed = "| 4-bit weights (NF4) | 0.2500 | 0.5000 | 62 % |\n| int8 weights | 0.2500 | 0.5000 | – |\n"
         assert (listed in text) == table
         assert ("The attacks above try some of that." in text) == table
-        assert len(json.loads((folder / model_folder.FACTS).read_text())["attacks"]) == 2 * table
+        assert len(json.loads((folder / model_folder.FACTS_FILE).read_text())["attacks"]) == 2 * table
 
 
 def test_weights_that_were_changed_are_not_exported(kept: Any, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_collapsed_trial_of_another_device_chosen_on_other_rows(kept: Any, tmp
     torch.set_num_threads(3)
     facts = model_folder.export_trial(trial_id, place, tmp_path / "model", "So it was.", Selection(halves=True))
     assert torch.get_num_threads() == known["config"]["resources"]["cpus"]
-    text = (tmp_path / "model" / model_folder.CARD).read_text()
+    text = (tmp_path / "model" / model_folder.CARD_FILE).read_text()
     for words in (
         "stopped before its last step: retain loss 9 is above training.stop_above=5 at step 3. So it was.",
         "| **model utility** (highest is best) | – | 0.2222 |",
@@ -194,7 +194,7 @@ def test_a_collapsed_trial_of_another_device_chosen_on_other_rows(kept: Any, tmp
     ):
         assert words in text
     assert facts["verified_metrics"]["model_utility"] == known["metrics"]["model_utility"]
-    assert "secret-place" not in text + (tmp_path / "model" / model_folder.FACTS).read_text()
+    assert "secret-place" not in text + (tmp_path / "model" / model_folder.FACTS_FILE).read_text()
 
 
 @pytest.mark.parametrize(("rounding", "width", "said"), [(0.05, 2, "rounded to bf16"), (1e-9, 4, "the same values")])
@@ -207,11 +207,11 @@ def test_weights_are_rounded_as_the_target_models_unless_that_changes_what_was_m
     (tmp_path / "target" / "config.json").write_text(json.dumps(stated | {"dtype": "bfloat16"}))
     config = config_of(kept, "target", path=str(tmp_path / "target"))
     place, trial_id = doctored(kept, tmp_path, config=config)
-    monkeypatch.setattr(model_folder, "ROUNDING", rounding)
+    monkeypatch.setattr(model_folder, "ROUNDED_WEIGHTS_TOLERANCE", rounding)
     facts = model_folder.export_trial(trial_id, place, tmp_path / "model")
     tensors = load_file(tmp_path / "model" / "model.safetensors").values()
     assert {tensor.element_size() for tensor in tensors} == {width}
-    assert said in (tmp_path / "model" / model_folder.CARD).read_text()
+    assert said in (tmp_path / "model" / model_folder.CARD_FILE).read_text()
     assert (facts["differences"], (tmp_path / "model" / "recipe.json").exists()) == ([], False)
-    written = json.loads((tmp_path / "model" / model_folder.FACTS).read_text())
+    written = json.loads((tmp_path / "model" / model_folder.FACTS_FILE).read_text())
     assert written["metrics"].items() >= written["verified_metrics"].items() or width == 4

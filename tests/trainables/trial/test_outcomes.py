@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from tests.support.interrupted import alike, configuration, finish
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.names import RETRY, STEPS, WEIGHTS
+from trainables.storage.file_names import RETRY, STEPS, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.training import forward_backward
 from trainables.workers import launcher, ray_processes

@@ -21,8 +21,8 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
+from trainables.storage.file_names import CHECKPOINT, META_FILE, STEPS, WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CHECKPOINT, META, STEPS, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.workers import launcher
 
@@ -56,7 +56,7 @@ def test_interrupted_trial_goes_on_bit_for_bit(
 ) -> None:
     """It counts the seconds before its checkpoint, which is taken for one that 1,110 s led to."""
     config, store = configuration(trial_inputs), copy_of(stopped, tmp_path / "broken")
-    path = store.trial(config.id()) / CHECKPOINT / META
+    path = store.trial(config.id()) / CHECKPOINT / META_FILE
     meta = atomic_files.read_json(path) or {}
     before = {"loading": 100.0, "training": 1000.0, "evaluation": 10.0, "total": 1110.0}
     atomic_files.write_json(path, meta | {"seconds": before})

@@ -24,8 +24,8 @@ from trainables.config.settings import Benchmark, Model, Rectifier, Resources, R
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
+from trainables.storage.file_names import PROGRESS, RESULT, STEPS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import PROGRESS, RESULT, STEPS
 from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
 from trainables.workers import launcher
@@ -148,7 +148,7 @@ def test_a_trial_that_another_process_runs_is_left_alone(
 ) -> None:
     """The trial itself is not run here."""
     result = {"id": trial.id(), "status": "finished", "metrics": {}, "error": None}
-    monkeypatch.setattr(TrialRun, "events", lambda _: iter([{"phase": "done", "result": result}]))
+    monkeypatch.setattr(TrialRun, "run_events", lambda _: iter([{"phase": "done", "result": result}]))
     store, words = Storage(tmp_path / "runs"), (write_config(tmp_path, trial), str(tmp_path / "runs"))
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
         born = psutil.Process(another.pid).create_time()

@@ -17,8 +17,8 @@ from trainables.common import process_identity
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
+from trainables.storage.file_names import PROGRESS, RESULT, STEPS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import PROGRESS, RESULT, STEPS
 from trainables.trial import progress
 from trainables.trial.runner import TrialRun
 from trainables.workers import ray_processes
@@ -44,7 +44,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         begun.append(run.trial.id())
         yield {"phase": "done", "result": result(-2.0)}
 
-    monkeypatch.setattr(TrialRun, "events", events)
+    monkeypatch.setattr(TrialRun, "run_events", events)
     monkeypatch.setattr(ray_processes, "REPORT_SECONDS", 0.01)
     return begun
 
@@ -73,7 +73,7 @@ def test_trial_waits_for_the_process_that_runs_it(store: Storage, runs: list[str
         other = mine | {"pid": another.pid, "born": psutil.Process(another.pid).create_time()}
         for written in (other | {"place": "elsewhere"}, mine, {}, other):
             atomic_files.write_json(folder / PROGRESS, written)
-            assert progress.runs_here(folder) is (written is other), written
+            assert progress.runs_on_this_machine(folder) is (written is other), written
         worker = actor(store)
         assert [worker.step()["phase"] for _ in range(3)] == ["waiting"] * 3
         assert runs == []

@@ -83,7 +83,7 @@ def requested_measures(benchmark: Benchmark) -> dict[str, Measure]:
     return known if ALL in benchmark.measures else {name: known[name] for name in known if name in benchmark.measures}
 
 
-def label_columns(scores: Any, dialect: str, example: Example | None = None) -> dict[str, Any]:
+def columns_of_label_scores(scores: Any, dialect: str, example: Example | None = None) -> dict[str, Any]:
     """Return what measures read of the `LabelScores` of an answer (`example`) or a text.
 
     Hits are of the answer itself. In open-unlearning's dialect, and of a text, they are of all labels but the last, and
@@ -96,7 +96,7 @@ def label_columns(scores: Any, dialect: str, example: Example | None = None) -> 
     return {"losses": scores.losses, "hits": hits, "least_strength": least, "standardised": scores.standardised}
 
 
-def score_rows(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], records: Records) -> None:
+def add_row_measures(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], records: Records) -> None:
     """Write into each record the measures of its row, as far as the row has what they read."""
     for name, measure in reported_measures(benchmark).items():
         for row, record in zip(rows, records, strict=True):

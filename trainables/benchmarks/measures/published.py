@@ -38,7 +38,7 @@ def paraphrase_share(row: Mapping[str, Any]) -> float:
     """Return the paraphrase's share among wrong answers, by likelihood: open-unlearning's truth ratio `prob_mean`."""
     right = paraphrase_prob(row)
     wrong = math.exp(-float(np.mean(np.array(row["perturbed_loss"]) / np.array(row["perturbed_tokens"]))))
-    return right / (right + wrong + metrics.OPEN_UNLEARNING_GUARD)
+    return right / (right + wrong + metrics.OPEN_UNLEARNING_EPSILON)
 
 
 def paraphrase_prob(row: Mapping[str, Any]) -> float:

@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.benchmarks import base, lm_eval_adapter
-from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
-from trainables.benchmarks.own import kept, row_files, row_scores
-from trainables.benchmarks.own.kept import TARGET
-from trainables.benchmarks.own.model_answers import ANSWERS, use_own_words
+from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, TrainingSize
+from trainables.benchmarks.own import kept_answers, row_files, row_scores
+from trainables.benchmarks.own.kept_answers import TARGET_FIELD
+from trainables.benchmarks.own.model_answers import ANSWERS, use_model_answers
 from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
@@ -39,11 +39,11 @@ from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement, hub_id_of
 
-SPLIT = DATA = "own"
+OWN_SPLIT = OWN_DATA = "own"
 """There is one split, but for requests in a row, and no data set but the files in `benchmark.sources`."""
-LEAST_KNOWN = 0.1
+MIN_KNOWN_SHARE = 0.1
 """The share of the forget rows below which a target model says too little for anything to be removed."""
-SAME = ("fingerprint", "template", "limit", "tasks", "shots")
+REFERENCE_MATCH_FIELDS = ("fingerprint", "template", "limit", "tasks", "shots")
 """The settings that an evaluation and the target model's must share."""
 BYTES_PER_TOKEN, TEMPLATE_TOKENS = 4, 16
 
@@ -58,18 +58,18 @@ class OwnBenchmark(base.BenchmarkBase):
     TAKES = ("sources", "shots", "tasks")
     UTILITY_COLUMNS = ("kept",)
     REFERENCE = "original"
-    SEQUENCE = row_files.REQUEST
+    SEQUENCE = row_files.REQUEST_PREFIX
     ASKS_BY_TEMPLATE = True
 
-    def published_data(self, split: str) -> str:
-        """Return DATA, no id of anything. Raises InputError if the split is another one."""
-        if split != SPLIT and not row_files.is_request(split):
-            raise InputError(f"benchmark.split: own has the one split '{SPLIT}', got '{split}'")
-        return DATA
+    def published_data_id(self, split: str) -> str:
+        """Return OWN_DATA, no id of anything. Raises InputError if the split is another one."""
+        if split != OWN_SPLIT and not row_files.is_request(split):
+            raise InputError(f"benchmark.split: own has the one split '{OWN_SPLIT}', got '{split}'")
+        return OWN_DATA
 
     def check_settings(self, benchmark: Benchmark) -> None:
         """Raise InputError if a setting is of another benchmark, a file is not named or a task is unknown."""
-        if benchmark.data != self.published_data(benchmark.split):
+        if benchmark.data != self.published_data_id(benchmark.split):
             raise InputError("benchmark.data: own has no data set but files, forget=FILE and retain=FILE; leave it out")
         if benchmark.dialect != "paper":
             raise InputError("benchmark.dialect: own has no dialects; leave it out")
@@ -83,22 +83,22 @@ class OwnBenchmark(base.BenchmarkBase):
                 f"benchmark.sources: own needs {wanted} (of trainables.evaluate: --source {missing[0]}=FILE)"
             )
         for part in at:
-            if part not in (*row_files.list_parts(benchmark), ANSWERS, *benchmark.tasks):
-                hint = suggest_name(part, (*row_files.FILES, *benchmark.tasks))
+            if part not in (*row_files.list_row_file_parts(benchmark), ANSWERS, *benchmark.tasks):
+                hint = suggest_name(part, (*row_files.ROW_FILE_PARTS, *benchmark.tasks))
                 raise InputError(f"benchmark.sources: '{part}' is neither rows nor a task of benchmark.tasks; {hint}")
 
     def check_rows(self, benchmark: Benchmark) -> None:
         """Raise InputError with all that is wrong in the files, or if the folder of a task is none."""
-        row_files.check_files(benchmark)
+        row_files.check_row_files(benchmark)
         for task, place in _task_places(benchmark).items():
             _task_files(task, place)
 
     def warn_about_rows(self, benchmark: Benchmark) -> str | None:
         return row_files.describe_overlap(benchmark)
 
-    def nothing_to_remove(self, metrics: Metrics) -> str | None:
+    def explain_nothing_to_remove(self, metrics: Metrics) -> str | None:
         known = metrics.get("forget_said_any")
-        if known is None or known >= LEAST_KNOWN:
+        if known is None or known >= MIN_KNOWN_SHARE:
             return None
         return f"nothing was there to remove, the target model says {known:.0%} of the rows to forget, however asked"
 
@@ -111,12 +111,12 @@ class OwnBenchmark(base.BenchmarkBase):
             now += f" ({_count(before, 'forget_said_any', 'forget_rows').partition(' of ')[0]} before)"
         parts = [
             f"{_count(metrics, f'{part}_kept', f'{part}_known')} {part} rows"
-            for part in kept.KEPT_SETS
+            for part in kept_answers.SETS_TO_KEEP
             if f"{part}_kept" in metrics
         ]
         for name in filter(row_files.is_request, (key.removesuffix("_rows") for key in metrics)):
             now += f", {_count(metrics, f'{name}_said_any', f'{name}_rows')} of {name}"
-        return f"{now}; {' and '.join(parts)} are kept" if parts else now
+        return f"{now}; {' and '.join(parts)} are kept_answers" if parts else now
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return the questions that a person placed on the hub: lm-eval fetches all others itself."""
@@ -127,7 +127,7 @@ class OwnBenchmark(base.BenchmarkBase):
     def fingerprint(self, benchmark: Benchmark) -> str:
         """Name what the files and the tasks' folders hold."""
         at = benchmark.places
-        rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.list_parts(benchmark)}
+        rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.list_row_file_parts(benchmark)}
         marks = {part: fingerprints.hash_files([file]) for part, file in rows.items()}
         if ANSWERS in at:
             marks[ANSWERS] = Path(at[ANSWERS]).parent.name  # a hash of what they are made from
@@ -136,33 +136,33 @@ class OwnBenchmark(base.BenchmarkBase):
             marks[task] = hub_id_of(place) if files is None else fingerprints.hash_files(files)
         return "files:" + hash_json(marks)[:16]
 
-    def evaluation_fingerprint(self, benchmark: Benchmark) -> str:
+    def fingerprint_evaluation_data(self, benchmark: Benchmark) -> str:
         return self.fingerprint(benchmark)
 
-    def forget_points(self, benchmark: Benchmark) -> int | None:
+    def count_forget_points(self, benchmark: Benchmark) -> int | None:
         """Return the number of questions; None if there are texts, whose blocks only a tokenizer tells."""
         forget, _ = row_files.read_training_rows(benchmark)
         return None if any(row.is_text for row in forget) else len(forget)
 
-    def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
+    def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
         """Estimate at four bytes a token; the longest row is of the forget and of the retain rows."""
         forget, retain = (
             [length for row in side for length in _lengths(row, max_length)]
             for side in row_files.read_training_rows(benchmark)
         )
-        return SizeEstimate(len(forget), sum(forget) / len(forget), max(*forget, *retain))
+        return TrainingSize(len(forget), sum(forget) / len(forget), max(*forget, *retain))
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         """Bound what is read and, but for hold-out rows, generated of each set; what tasks ask is not counted."""
         read = generated = 0
         for name, rows in row_files.read_evaluation_rows(benchmark).items():
-            lengths = [length for row in rows for length in _lengths(row, row_scores.LABEL_TOKENS)]
-            items = min(len(lengths), benchmark.limit or row_scores.ROW_LIMIT)
+            lengths = [length for row in rows for length in _lengths(row, row_scores.MAX_BLOCK_LABELS)]
+            items = min(len(lengths), benchmark.limit or row_scores.DEFAULT_ROW_LIMIT)
             read += items * max(lengths, default=0)
             if rows and name != row_scores.HOLDOUT:
                 longest = max(len(row.answer.encode()) for row in rows) // BYTES_PER_TOKEN
                 ways = 3 + max(len(row.paraphrases) for row in rows) if row_scores.is_to_forget(name) else 1
-                generated += items * row_scores.limit_tokens(longest) * ways
+                generated += items * row_scores.limit_generated_tokens(longest) * ways
         return EvaluationSize(read, generated)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
@@ -182,7 +182,7 @@ class OwnBenchmark(base.BenchmarkBase):
         sides: dict[str, list[Example]] = {}
         for part, rows_of_part in zip(row_files.REQUIRED, row_files.read_training_rows(benchmark), strict=True):
             if network is not None:
-                rows_of_part = use_own_words(network, encoder, rows_of_part, token_budget)
+                rows_of_part = use_model_answers(network, encoder, rows_of_part, token_budget)
             sides[part] = []
             for number, row in enumerate(rows_of_part, 1):
                 sides[part] += row_scores.encode_row(encoder, row, f"{part}: row {number}", max_length, max_length)
@@ -194,7 +194,7 @@ class OwnBenchmark(base.BenchmarkBase):
         rows = ((f"forget: row {number}", row) for number, row in enumerate(forget, 1))
         return [one for name, row in rows for one in row_scores.encode_fact(encoder, row, name, max_length)]
 
-    def check_questions(self, benchmark: Benchmark) -> None:
+    def check_rows_are_questions(self, benchmark: Benchmark) -> None:
         for number, row in enumerate(row_files.read_training_rows(benchmark)[0], 1):
             if row.is_text:
                 raise InputError(f"forget: another answer needs a question, and row {number} is a text")
@@ -219,12 +219,12 @@ class OwnBenchmark(base.BenchmarkBase):
             settings = {"limit": benchmark.limit, "token_budget": token_budget}
             scores, answered = lm_eval_adapter.evaluate_tasks(network, tokenizer, tasks, **settings)
             records += answered
-        if reference == base.ITSELF:
-            reference = self.reference_part(benchmark, records) | scores
+        if reference == base.RETAIN_MODEL_ITSELF:
+            reference = self.make_reference_document(benchmark, records) | scores
         if reference is not None:
-            kept.mark_kept(records, reference[TARGET])
-        found = row_scores.aggregate(benchmark, records) | scores
-        return found | {"utility": kept.measure_utility(found, reference, benchmark.tasks)}, records
+            kept_answers.mark_kept_answers(records, reference[TARGET_FIELD])
+        found = row_scores.aggregate_metrics(benchmark, records) | scores
+        return found | {"utility": kept_answers.measure_utility(found, reference, benchmark.tasks)}, records
 
     def look(self, *model: Any, **settings: Any) -> tuple[Metrics, Records]:
         """Return what `measure` does, of `most` of its rows: the target's answers to these are known."""
@@ -232,25 +232,25 @@ class OwnBenchmark(base.BenchmarkBase):
 
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: Any, which: int) -> Metrics:
         chosen = base.every_other(records, which)
-        found = row_scores.aggregate(benchmark, chosen)
-        found |= {task: lm_eval_adapter.mean_score(task, chosen) for task in benchmark.tasks}
-        reference = found if reference == base.ITSELF else reference
-        return found | {"utility": kept.measure_utility(found, reference, benchmark.tasks)}
+        found = row_scores.aggregate_metrics(benchmark, chosen)
+        found |= {task: lm_eval_adapter.mean_task_score(task, chosen) for task in benchmark.tasks}
+        reference = found if reference == base.RETAIN_MODEL_ITSELF else reference
+        return found | {"utility": kept_answers.measure_utility(found, reference, benchmark.tasks)}
 
-    def utility_parts(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
+    def utility_by_row(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
         """Return what is kept of each row of each set: (n, 1). Empty with tasks, whose scores are lm-eval's."""
         if benchmark.tasks:
             return []
         known = [row for row in records if row.get("kept") is not None]
-        found = ([[row["kept"]] for row in known if row["task"] == name] for name in kept.KEPT_SETS)
+        found = ([[row["kept"]] for row in known if row["task"] == name] for name in kept_answers.SETS_TO_KEEP)
         return [np.array(rows) for rows in found if rows]
 
-    def reference_part(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
-        return {TARGET: kept.describe_target(records)}
+    def make_reference_document(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
+        return {TARGET_FIELD: kept_answers.record_target_answers(records)}
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Any:
         """Return the target model's evaluation. Raises InputError if it is of other rows."""
-        return base.check_reference(kept, benchmark, where, SAME, TARGET)
+        return base.check_reference(kept, benchmark, where, REFERENCE_MATCH_FIELDS, TARGET_FIELD)
 
 
 def _count(metrics: Metrics, share: str, rows: str) -> str:
@@ -262,11 +262,11 @@ def _count(metrics: Metrics, share: str, rows: str) -> str:
 
 def _check_answers(benchmark: Benchmark) -> None:
     """Raise InputError if the model is to give rows to retain and has not."""
-    if not row_files.has_answers(benchmark):
+    if not row_files.has_model_answers(benchmark):
         raise InputError("retain=auto: the model has not answered the neutral prompts; a start of the sweep asks it")
 
 
-def _lengths(row: row_files.Row, max_length: int) -> list[int]:
+def _lengths(row: row_files.OwnRow, max_length: int) -> list[int]:
     """Return the tokens of each example that a row becomes, roughly."""
     size = math.ceil(len((row.answer + (row.question or "")).encode()) / BYTES_PER_TOKEN)
     if row.question is not None:
@@ -283,7 +283,7 @@ def _task_places(benchmark: Benchmark) -> dict[str, str]:
 def _task_files(task: str, place: str) -> list[Path] | None:
     """Return the files of a task's folder; None: a hub id."""
     field = f"benchmark.sources {task}"
-    if not raw_rows.names_folder(place, field):
+    if not raw_rows.is_local_folder(place, field):
         return None
     if task == lm_eval_adapter.MMLU:
         lm_eval_adapter.find_mmlu_subjects(place)

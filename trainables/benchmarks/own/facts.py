@@ -18,34 +18,34 @@ FUNCTION_WORDS = frozenset(
     "a about an and are as at be been by can did do does during for from had has have he her his in into is it its of "
     "on or she that the their them there these they this those to was were which who whose will with would you".split()
 )
-PARTICLES = frozenset("al bin da de del della der di du el la le of the van von".split())
+NAME_PARTICLES = frozenset("al bin da de del della der di du el la le of the van von".split())
 """What may stand within a name."""
-OPENERS = frozenset("according all currently each every however if many most no people since some when yes".split())
+FIRST_WORDS = frozenset("according all currently each every however if many most no people since some when yes".split())
 """What may begin a sentence with a capital and is no name."""
 ARTICLES = frozenset(("a", "an", "the"))
-ASKS_FOR_NUMBER = frozenset("date how when year".split())
-ACCENTS = dict.fromkeys(range(0x300, 0x370))
-INITIALS = re.compile(r"\b(?:[^\W\d_]\.\s?){2,}")
+NUMBER_QUESTION_WORDS = frozenset("date how when year".split())
+ACCENT_REMOVAL = dict.fromkeys(range(0x300, 0x370))
+INITIALS_PATTERN = re.compile(r"\b(?:[^\W\d_]\.\s?){2,}")
 NUMBER_WORDS = "two three four five six seven eight nine ten eleven twelve".split()
-NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS, 2)}
-TOKEN = re.compile(r"\w(?:(?:[\w.,@-]|['\u2019](?!s\b))*\w)?|[^\w\s]")
-NAMES = re.compile(r"(?:[ND]|I\.?)(?:p{0,2}(?:[ND]|I\.?)|,D)*")
+WORD_NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS, 2)}
+TOKEN_PATTERN = re.compile(r"\w(?:(?:[\w.,@-]|['\u2019](?!s\b))*\w)?|[^\w\s]")
+NAME_RUN_PATTERN = re.compile(r"(?:[ND]|I\.?)(?:p{0,2}(?:[ND]|I\.?)|,D)*")
 """Of kinds of tokens: words with a capital (N), numbers (D), initials (I), particles (p)."""
-OTHERS = re.compile("o+")
-THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-ORDINAL = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b")
-BETWEEN_WORDS = re.compile(r"(?<!\d)\.|\.(?!\d)|(?<=\d)(?=[^\W\d])(?!s\b)")
+OTHER_WORD_RUN_PATTERN = re.compile("o+")
+THOUSANDS_COMMA_PATTERN = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+ORDINAL_PATTERN = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b")
+WORD_GAP_PATTERN = re.compile(r"(?<!\d)\.|\.(?!\d)|(?<=\d)(?=[^\W\d])(?!s\b)")
 """A point that is in no number, or the place between a number and its unit."""
-CHARACTERS = re.compile(f"{UNSPACED.pattern}|[\uac00-\ud7a3]")
+UNSPACED_LETTERS = re.compile(f"{UNSPACED.pattern}|[\uac00-\ud7a3]")
 
 
 def list_words(text: str) -> list[str]:
     """Return the words that are compared, articles among them."""
-    text = normalize("NFC", normalize("NFKD", text).translate(ACCENTS))
-    text = INITIALS.sub(lambda found: "".join(filter(str.isalpha, found[0])) + " ", text).casefold()
-    text = BETWEEN_WORDS.sub(" ", ORDINAL.sub(r"\1", THOUSANDS.sub("", text)))
+    text = normalize("NFC", normalize("NFKD", text).translate(ACCENT_REMOVAL))
+    text = INITIALS_PATTERN.sub(lambda found: "".join(filter(str.isalpha, found[0])) + " ", text).casefold()
+    text = WORD_GAP_PATTERN.sub(" ", ORDINAL_PATTERN.sub(r"\1", THOUSANDS_COMMA_PATTERN.sub("", text)))
     kept = (char if char.isalnum() or char == "." or category(char)[0] == "M" else " " for char in text)
-    return [NUMBERS.get(word, word) for word in CHARACTERS.sub(r" \g<0> ", "".join(kept)).split()]
+    return [WORD_NUMBERS.get(word, word) for word in UNSPACED_LETTERS.sub(r" \g<0> ", "".join(kept)).split()]
 
 
 def names_fact(text: str, aliases: Collection[str]) -> bool:
@@ -67,10 +67,10 @@ def find_fact(question: str, answer: str) -> tuple[int, int]:
     for one; else the last of the longest runs of other words; else the whole answer. Known words, function words and
     punctuation end a run.
     """
-    asked, tokens = list_words(question), list(TOKEN.finditer(answer))
+    asked, tokens = list_words(question), list(TOKEN_PATTERN.finditer(answer))
     kinds = "".join(_classify(token[0], asked) for token in tokens)
-    runs = list(NAMES.finditer(kinds)) or list(OTHERS.finditer(kinds))[::-1]
-    if ASKS_FOR_NUMBER & set(asked):
+    runs = list(NAME_RUN_PATTERN.finditer(kinds)) or list(OTHER_WORD_RUN_PATTERN.finditer(kinds))[::-1]
+    if NUMBER_QUESTION_WORDS & set(asked):
         runs = [run for run in runs if "D" in run[0]] or runs
     if not runs:
         return 0, len(answer)
@@ -79,9 +79,10 @@ def find_fact(question: str, answer: str) -> tuple[int, int]:
 
 
 def _classify(token: str, asked: Collection[str]) -> str:
-    """Return a letter for a word of an answer: what NAMES and OTHERS are made of, `-` if the question has it."""
-    words, token = list_words(token), token.lower() if token.lower() in OPENERS else token
-    if not words or token in PARTICLES:
+    """Return a letter for a word of an answer: what NAME_RUN_PATTERN and OTHER_WORD_RUN_PATTERN are made of, `-` if the
+    question has it."""
+    words, token = list_words(token), token.lower() if token.lower() in FIRST_WORDS else token
+    if not words or token in NAME_PARTICLES:
         return token[0] if not words else "p"
     known = all(word in asked or word in FUNCTION_WORDS for word in words)
     if token[0].isupper() and len(token) <= 2 and not known:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.benchmarks.own.facts import ARTICLES, FUNCTION_WORDS, list_words, names_fact
-from trainables.benchmarks.own.row import Row
+from trainables.benchmarks.own.row import OwnRow
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Model
 from trainables.config.trial import hashed_settings
@@ -23,51 +23,51 @@ from trainables.storage import atomic_files
 
 AUTO, ANSWERS = "auto", "answers"
 """What is typed for `retain`, alone or in front of a comma and a file; the part of `benchmark.sources`."""
-PROMPTS = Path(raw_rows.__file__).with_name("neutral_prompts.txt")
-FILE = f"{ANSWERS}.jsonl"
-NEW_TOKENS = 64
-MEASURED_EVERY = 5
+NEUTRAL_PROMPTS_FILE = Path(raw_rows.__file__).with_name("neutral_prompts.txt")
+ANSWERS_FILE = f"{ANSWERS}.jsonl"
+MAX_TOKENS = 64
+ANSWER_INTERVAL = 5
 """Every fifth answer is not trained on: it measures utility where no other rows are given for that."""
 
 
 @cache
 def read_prompts() -> tuple[str, ...]:
-    return tuple(PROMPTS.read_text(encoding="utf-8").splitlines())
+    return tuple(NEUTRAL_PROMPTS_FILE.read_text(encoding="utf-8").splitlines())
 
 
 def answers_id(model: Model, template: str, precision: str) -> str:
     """Return the hex digits that name a model's answers to the prompts, asked by a template."""
-    return hash_json([hashed_settings(model), template, precision, NEW_TOKENS, *read_prompts()])[:12]
+    return hash_json([hashed_settings(model), template, precision, MAX_TOKENS, *read_prompts()])[:12]
 
 
-def say(network: Any, encoder: Encoder, questions: Sequence[Question], token_budget: int) -> list[str]:
-    """Return what a model answers, greedily, in NEW_TOKENS tokens at most."""
+def generate_answers(network: Any, encoder: Encoder, questions: Sequence[Question], token_budget: int) -> list[str]:
+    """Return what a model answers, greedily, in MAX_TOKENS tokens at most."""
     from trainables.inference import greedy_answers
 
-    settings: dict[str, Any] = {"ends": encoder.ends, "token_budget": token_budget, "new_tokens": NEW_TOKENS}
+    settings: dict[str, Any] = {"ends": encoder.end_tokens, "token_budget": token_budget, "new_tokens": MAX_TOKENS}
     texts = greedy_answers.generate(network, encoder.tokenizer, encoder.encode_prompts(questions), **settings)
     return [encoder.strip_lead(text).strip() for text in texts]
 
 
 def write_answers(file: Path, network: Any, encoder: Encoder, token_budget: int) -> None:
     """Write a model's answers to the neutral prompts as rows, those that have a text."""
-    said = zip(read_prompts(), say(network, encoder, read_prompts(), token_budget), strict=True)
+    said = zip(read_prompts(), generate_answers(network, encoder, read_prompts(), token_budget), strict=True)
     rows = [json.dumps({"question": prompt, "answer": text}) + "\n" for prompt, text in said if text]
     atomic_files.write_text(file, "".join(rows))
 
 
-def use_own_words(network: Any, encoder: Encoder, rows: Sequence[Row], token_budget: int) -> list[Row]:
+def use_model_answers(network: Any, encoder: Encoder, rows: Sequence[OwnRow], token_budget: int) -> list[OwnRow]:
     """Return the rows with what a model says to their questions, where that names the fact."""
     asked = [row for row in rows if not row.is_text and row.labels is None]
-    said = dict(zip(asked, say(network, encoder, [row.asked for row in asked], token_budget), strict=True))
+    said = dict(zip(asked, generate_answers(network, encoder, [row.asked for row in asked], token_budget), strict=True))
     return [
-        replace(row, answer=said[row], labels=NEW_TOKENS) if row in said and names_fact(said[row], row.aliases) else row
+        replace(row, answer=said[row], labels=MAX_TOKENS) if row in said and names_fact(said[row], row.aliases) else row
         for row in rows
     ]
 
 
 @lru_cache(maxsize=8)
-def drop_neighbours(rows: tuple[Row, ...], forget: tuple[Row, ...]) -> list[Row]:
+def drop_near_rows(rows: tuple[OwnRow, ...], forget: tuple[OwnRow, ...]) -> list[OwnRow]:
     """Return the rows that name no fact to forget, nor have half of a forget question's words, function words apart."""
     questions = [row for row in forget if not row.is_text]
     facts = {alias: {*list_words(alias)} - ARTICLES for row in questions for alias in row.aliases if len(alias) > 1}

@@ -9,7 +9,7 @@ from trainables.data.conversations import Question, Turns, list_turns
 
 
 @dataclass(frozen=True)
-class Row:
+class OwnRow:
     """`question` None: `answer` is a text. `set`: of rows of the file eval. `turns`: of a conversation, before it.
 
     `fact`: the ways to write what the answer tells; empty: whoever reads it decides. `paraphrases`: of the question.
@@ -18,7 +18,7 @@ class Row:
 
     question: str | None
     answer: str
-    paraphrase: Row | None = None
+    paraphrase: OwnRow | None = None
     set: str | None = None
     turns: Turns | None = None
     fact: tuple[str, ...] = ()

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from trainables.benchmarks.own.facts import list_words
-from trainables.benchmarks.own.model_answers import ANSWERS, MEASURED_EVERY, NEW_TOKENS, drop_neighbours, read_prompts
-from trainables.benchmarks.own.row import Row
+from trainables.benchmarks.own.model_answers import ANSWER_INTERVAL, ANSWERS, MAX_TOKENS, drop_near_rows, read_prompts
+from trainables.benchmarks.own.row import OwnRow
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.typed_paths import expand_home, is_file, is_folder
 from trainables.common.wording import format_count, format_row_numbers
@@ -34,33 +34,33 @@ from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
 from trainables.data.conversations import Turns, list_turns
 
-FILES = ("forget", "retain", "eval")
+ROW_FILE_PARTS = ("forget", "retain", "eval")
 REQUIRED = ("forget", "retain")
-REQUEST = "request_"
+REQUEST_PREFIX = "request_"
 """In front of a request's number, from 01 on: the split that forgets it, and the part that holds its rows later on."""
-MOST_REQUESTS = 99
+MAX_REQUESTS = 99
 EVAL_SETS = ("paraphrase", "retain", "other", "holdout")
 SUFFIXES = (*raw_rows.SUFFIXES, raw_rows.CSV)
-COLUMNS = ("question", "answer", "text", "paraphrased_question", "paraphrased_answer")
-LISTS = ("fact", "paraphrases")
+TEXT_COLUMNS = ("question", "answer", "text", "paraphrased_question", "paraphrased_answer")
+LIST_COLUMNS = ("fact", "paraphrases")
 """Columns of a text or a list of texts."""
-SHAPES = "neither 'question' and 'answer', 'prompt' and 'completion', 'messages' nor 'text'"
+MISSING_COLUMNS_TEXT = "neither 'question' and 'answer', 'prompt' and 'completion', 'messages' nor 'text'"
 
-SHAPES_OF_SIGNS = dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u2032\u00b4\u02bc"), "'")
-SHAPES_OF_SIGNS |= dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb"), '"')
-SHAPES_OF_SIGNS |= dict.fromkeys([*range(0x2010, 0x2016), 0x2212], "-") | dict.fromkeys((0xAD, 0x200B, 0xFEFF), None)
-AT_ENDS = ".,;:!?'\"()[] \u3002\u2026"
+PLAIN_PUNCTUATION = dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u2032\u00b4\u02bc"), "'")
+PLAIN_PUNCTUATION |= dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb"), '"')
+PLAIN_PUNCTUATION |= dict.fromkeys([*range(0x2010, 0x2016), 0x2212], "-") | dict.fromkeys((0xAD, 0x200B, 0xFEFF), None)
+STRIPPED_PUNCTUATION = ".,;:!?'\"()[] \u3002\u2026"
 """Punctuation, without signs that may be a part of a number."""
 
 
 def is_request(name: str) -> bool:
     """Return whether a split or a part is a request's: `request_01`."""
-    return re.fullmatch(f"{REQUEST}[0-9]{{2}}", name) is not None
+    return re.fullmatch(f"{REQUEST_PREFIX}[0-9]{{2}}", name) is not None
 
 
-def list_parts(benchmark: Benchmark) -> list[str]:
+def list_row_file_parts(benchmark: Benchmark) -> list[str]:
     """Return the parts of `benchmark.sources` that are files of rows."""
-    return [part for part in benchmark.places if part in FILES or is_request(part)]
+    return [part for part in benchmark.places if part in ROW_FILE_PARTS or is_request(part)]
 
 
 def list_requests(place: str) -> dict[str, dict[str, str]]:
@@ -72,49 +72,49 @@ def list_requests(place: str) -> dict[str, dict[str, str]]:
     found = [str(file.absolute()) for file in visible if file.suffix in SUFFIXES and file.is_file()]
     cut = {file: re.split("([0-9]+)", file) for file in found}  # text and digits in turn
     files = sorted(found, key=lambda file: ([int(part) if part.isdecimal() else part for part in cut[file]], file))
-    if not 2 <= len(files) <= MOST_REQUESTS:
+    if not 2 <= len(files) <= MAX_REQUESTS:
         raise InputError(
             f"requests: {folder} has {format_count(len(files), 'file')} of rows ({', '.join(SUFFIXES)}); give 2 to "
-            f"{MOST_REQUESTS}, a forget file for each request, in the order of their names"
+            f"{MAX_REQUESTS}, a forget file for each request, in the order of their names"
         )
-    parts = {f"{REQUEST}{number:02}": file for number, file in enumerate(files, 1)}
+    parts = {f"{REQUEST_PREFIX}{number:02}": file for number, file in enumerate(files, 1)}
     return {
         split: {"forget": file} | {part: before for part, before in parts.items() if part < split}
         for split, file in parts.items()
     }
 
 
-def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[Row], Sequence[Row]]:
+def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[OwnRow], Sequence[OwnRow]]:
     """Return forget rows and retain rows: those of the file, and the model's own answers but for every fifth."""
-    said = [row for number, row in enumerate(_read_answers(benchmark)) if number % MEASURED_EVERY]
+    said = [row for number, row in enumerate(_read_answers(benchmark)) if number % ANSWER_INTERVAL]
     return read_row_file("forget", benchmark.places["forget"]), [*_read_if_given("retain", benchmark), *said]
 
 
-def _read_answers(benchmark: Benchmark) -> Sequence[Row]:
+def _read_answers(benchmark: Benchmark) -> Sequence[OwnRow]:
     """Return the model's answers to neutral prompts, if it gives them; in plans before that, texts of their length."""
     if ANSWERS not in benchmark.places:
         return ()
-    made = has_answers(benchmark)
-    rows = _read_if_given(ANSWERS, benchmark) if made else [Row(one, "word" * NEW_TOKENS) for one in read_prompts()]
+    made = has_model_answers(benchmark)
+    rows = _read_if_given(ANSWERS, benchmark) if made else [OwnRow(one, "word" * MAX_TOKENS) for one in read_prompts()]
     forget = [read_row_file(part, at) for part, at in benchmark.places.items() if part == "forget" or is_request(part)]
-    return drop_neighbours(tuple(replace(row, labels=NEW_TOKENS) for row in rows), tuple(chain(*forget)))
+    return drop_near_rows(tuple(replace(row, labels=MAX_TOKENS) for row in rows), tuple(chain(*forget)))
 
 
-def has_answers(benchmark: Benchmark) -> bool:
+def has_model_answers(benchmark: Benchmark) -> bool:
     """Return whether the model has given its answers, if it is to."""
     return ANSWERS not in benchmark.places or is_file(expand_home(benchmark.places[ANSWERS]))
 
 
-def _read_if_given(part: str, benchmark: Benchmark) -> Sequence[Row]:
+def _read_if_given(part: str, benchmark: Benchmark) -> Sequence[OwnRow]:
     return read_row_file(part, benchmark.places[part]) if part in benchmark.places else ()
 
 
-def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
+def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[OwnRow]]:
     """Return the rows of each set: forget, paraphrase, retain, holdout, requests before; some may be empty."""
     forget, further = read_row_file("forget", benchmark.places["forget"]), _read_if_given("eval", benchmark)
     given = {name: [row for row in further if row.set == name] for name in EVAL_SETS}
     paraphrases = [row.paraphrase for row in forget if row.paraphrase is not None]
-    retain = given["retain"] or _read_if_given("retain", benchmark) or _read_answers(benchmark)[::MEASURED_EVERY]
+    retain = given["retain"] or _read_if_given("retain", benchmark) or _read_answers(benchmark)[::ANSWER_INTERVAL]
     return {
         "forget": list(forget),
         "paraphrase": paraphrases + given["paraphrase"],
@@ -125,10 +125,10 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     }
 
 
-def check_files(benchmark: Benchmark) -> None:
+def check_row_files(benchmark: Benchmark) -> None:
     """Raise InputError with what is wrong in every file."""
     at, problems = benchmark.places, []
-    for part in list_parts(benchmark):
+    for part in list_row_file_parts(benchmark):
         try:
             read_row_file(part, at[part])
         except InputError as error:
@@ -162,32 +162,32 @@ def describe_overlap(benchmark: Benchmark) -> str | None:
     return ". ".join(found) or None
 
 
-def _find_same(rows: Sequence[Row], others: Sequence[Row]) -> list[int]:
+def _find_same(rows: Sequence[OwnRow], others: Sequence[OwnRow]) -> list[int]:
     """Return the numbers of the rows that ask and answer the same as one of `others`, whatever stands before them."""
     known = set(map(_normalise, others))
     return [number for number, row in enumerate(rows, 1) if _normalise(row) in known]
 
 
-def _normalise(row: Row) -> tuple[str, ...]:
+def _normalise(row: OwnRow) -> tuple[str, ...]:
     """Return question and answer without case, normal form, the shape of signs, and white space and signs around."""
     pair = list_turns(row.asked)[-1][1], row.answer
-    texts = (unicodedata.normalize("NFKC", text.translate(SHAPES_OF_SIGNS)) for text in pair)
+    texts = (unicodedata.normalize("NFKC", text.translate(PLAIN_PUNCTUATION)) for text in pair)
     spaced = (" ".join(text.casefold().split()) for text in texts)
-    return tuple(text.strip(AT_ENDS) or text for text in spaced)
+    return tuple(text.strip(STRIPPED_PUNCTUATION) or text for text in spaced)
 
 
-def read_row_file(part: str, place: str) -> Sequence[Row]:
+def read_row_file(part: str, place: str) -> Sequence[OwnRow]:
     """Return all rows of a file. Raises InputError with the part, the first bad row and the number of others."""
     file = find_row_file(part, place)
     state = file.stat()
     return _load(part, file, (state.st_mtime_ns, state.st_size))
 
 
-@lru_cache(maxsize=2 * MOST_REQUESTS)
-def _load(part: str, file: Path, state: tuple[int, int]) -> tuple[Row, ...]:
+@lru_cache(maxsize=2 * MAX_REQUESTS)
+def _load(part: str, file: Path, state: tuple[int, int]) -> tuple[OwnRow, ...]:
     """Read once for the many questions of a plan; `state` tells a file that was written again."""
     found, problems = [], []
-    for number, raw in enumerate(raw_rows.load_file(file, part), 1):
+    for number, raw in enumerate(raw_rows.load_rows_from_file(file, part), 1):
         try:
             found.append(_parse_row(part, raw))
         except InputError as error:
@@ -211,17 +211,17 @@ def find_row_file(part: str, place: str) -> Path:
     return file
 
 
-def _parse_row(part: str, raw: Any) -> Row:
+def _parse_row(part: str, raw: Any) -> OwnRow:
     """Return a row. Raises InputError with the words that follow `row 3 of FILE`, none of which repeat its text."""
     if not isinstance(raw, dict):
         raise InputError(f"is no JSON object but of type {type(raw).__name__}")
     raw, turns = _as_question(raw)
-    given = {name: value for name in COLUMNS if (value := raw.get(name)) is not None}
+    given = {name: value for name in TEXT_COLUMNS if (value := raw.get(name)) is not None}
     for name, value in given.items():
         _check_text(name, value)
     given = {name: value for name, value in given.items() if value.strip()}
-    lists = {name: _parse_list(name, raw.get(name)) for name in LISTS}
-    columns = f"its columns: {raw_rows.list_columns(raw)}"
+    lists = {name: _parse_list(name, raw.get(name)) for name in LIST_COLUMNS}
+    columns = f"its columns: {raw_rows.describe_columns(raw)}"
     question, answer, paraphrase = given.get("question"), given.get("answer"), None
     if "text" in given:
         if question or answer:
@@ -232,15 +232,15 @@ def _parse_row(part: str, raw: Any) -> Row:
     elif empty := [name for name in ("question", "answer") if name in raw and name not in given]:
         raise InputError(f"has an empty {' and '.join(map(repr, empty))}; {columns}")
     elif not question or not answer:
-        raise InputError(f"has {SHAPES}; {columns}")
+        raise InputError(f"has {MISSING_COLUMNS_TEXT}; {columns}")
     elif part == "forget" and {"paraphrased_question", "paraphrased_answer"} & given.keys():
         asked_again = given.get("paraphrased_question")
         told = given.get("paraphrased_answer", answer)
-        paraphrase = Row(asked_again or question, told, turns=None if asked_again else turns, fact=lists["fact"])
+        paraphrase = OwnRow(asked_again or question, told, turns=None if asked_again else turns, fact=lists["fact"])
     name = raw.get("set") if part == "eval" else None
     if part == "eval" and name not in EVAL_SETS:
         raise InputError(f"has no such 'set'; {suggest_name(str(name), EVAL_SETS)}")
-    return Row(question, answer, paraphrase, name, turns, lists["fact"], lists["paraphrases"])
+    return OwnRow(question, answer, paraphrase, name, turns, lists["fact"], lists["paraphrases"])
 
 
 def _parse_list(name: str, value: Any) -> tuple[str, ...]:

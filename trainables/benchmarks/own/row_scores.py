@@ -15,24 +15,24 @@ from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import Metrics, Records
 from trainables.benchmarks.measures import HOLDOUT
 from trainables.benchmarks.own.facts import find_fact, list_words, names_fact
-from trainables.benchmarks.own.row import Row
+from trainables.benchmarks.own.row import OwnRow
 from trainables.benchmarks.own.row_files import is_request, read_evaluation_rows
 from trainables.common.errors import TrialStopped
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
-from trainables.config.settings import CACHED_PER_PASS, Benchmark
+from trainables.config.settings import CACHED_TOKENS, Benchmark
 from trainables.data import text_blocks
 from trainables.data.conversations import Encoder, Question, list_turns
 
-ROW_LIMIT = 300
+DEFAULT_ROW_LIMIT = 300
 """How many rows of each set are measured unless told otherwise: as many as the paper evaluates of a TOFU split."""
-LABEL_TOKENS = 512
+MAX_BLOCK_LABELS = 512
 IN_ONE_WORD, BEGINNING = "Answer in one word: ", "The answer is"
 LEAST_TOKENS, MOST_TOKENS = 64, 200
 """Of what a model says: three times the answer's tokens, at least and at most these. 32 cut off half of the facts."""
-NOT_KEPT = ("losses", "hits", "answer", "generation")
+COLUMNS_NOT_STORED = ("losses", "hits", "answer", "generation")
 """What measures read of a row but no record keeps: texts, which may be a person's, and lists as long as the row."""
-SETS = ("forget", "paraphrase", "retain", "other")
+MEASURED_SETS = ("forget", "paraphrase", "retain", "other")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ScoredItem:
     index: int
     number: int
     block: int
-    row: Row
+    row: OwnRow
     example: Example
 
 
@@ -65,13 +65,13 @@ def score_sets(
 
     items: list[ScoredItem] = []
     for name, chosen in read_evaluation_rows(benchmark).items():
-        cut = cut_rows(encoder, name, chosen, benchmark.limit)
+        cut = cut_rows_into_items(encoder, name, chosen, benchmark.limit)
         if most is None:
             items += cut
         elif name not in (HOLDOUT, "paraphrase"):
             items += [cut[k] for k in evenly_spaced(len(cut), most)]
     examples = [item.example for item in items]
-    scores = scoring.score_each(network, encoder.tokenizer, examples, token_budget=token_budget)
+    scores = scoring.score_examples(network, encoder.tokenizer, examples, token_budget=token_budget)
     rows = [_make_record(item, one.losses, one.hits) for item, one in zip(items, scores, strict=True)]
     questions, texts = [], []
     for item, one, row in zip(items, scores, rows, strict=True):
@@ -79,20 +79,20 @@ def score_sets(
             (texts if item.row.is_text else questions).append((item, one.hits, row))
     _ask_questions(network, encoder, questions, token_budget)
     _continue_texts(network, encoder.tokenizer, texts, token_budget)
-    records = [{name: value for name, value in row.items() if name not in NOT_KEPT} for row in rows]
-    measures.score_rows(benchmark, rows, records)
+    records = [{name: value for name, value in row.items() if name not in COLUMNS_NOT_STORED} for row in rows]
+    measures.add_row_measures(benchmark, rows, records)
     for record in (one for one in records if one["is_text"] and one["task"] != HOLDOUT):
         record["said"] = record["extraction_strength"]
         record["said_any"] = record["said"] if is_to_forget(record["task"]) else None
     return records
 
 
-def cut_rows(encoder: Encoder, name: str, rows: Sequence[Row], limit: int | None) -> list[ScoredItem]:
+def cut_rows_into_items(encoder: Encoder, name: str, rows: Sequence[OwnRow], limit: int | None) -> list[ScoredItem]:
     """Return at most `limit` items of a set: evenly spaced rows are cut into items, and evenly spaced items kept."""
-    most = limit or ROW_LIMIT
+    most = limit or DEFAULT_ROW_LIMIT
     cut = []
     for k in evenly_spaced(len(rows), most):
-        blocks = encode_row(encoder, rows[k], f"{name}: row {k + 1} of this set", sys.maxsize, LABEL_TOKENS)
+        blocks = encode_row(encoder, rows[k], f"{name}: row {k + 1} of this set", sys.maxsize, MAX_BLOCK_LABELS)
         cut += [ScoredItem(name, 0, k, block, rows[k], example) for block, example in enumerate(blocks)]
     return [replace(cut[k], index=index) for index, k in enumerate(evenly_spaced(len(cut), most))]
 
@@ -102,15 +102,15 @@ def evenly_spaced(count: int, most: int) -> list[int]:
     return list(range(count)) if count <= most else [k * count // most for k in range(most)]
 
 
-def encode_row(encoder: Encoder, row: Row, where: str, length: int, labels: int) -> list[Example]:
+def encode_row(encoder: Encoder, row: OwnRow, where: str, length: int, labels: int) -> list[Example]:
     """Return a question's first `length` tokens with at most `labels` labels, or the blocks of a text of `labels`."""
     if row.is_text:
         return text_blocks.split_text(encoder.tokenizer, row.answer, labels, where)
     (whole,) = encoder.encode([(row.asked, row.answer)], max_length=length, names=[where])
-    return [whole.cut(row.labels or labels)]
+    return [whole.keep_first_labels(row.labels or labels)]
 
 
-def locate_fact(row: Row) -> tuple[int, int] | None:
+def locate_fact(row: OwnRow) -> tuple[int, int] | None:
     """Return where the fact of a question begins and ends in its answer, None if it is written otherwise there."""
     if not row.fact:
         return find_fact(list_turns(row.asked)[-1][1], row.answer)
@@ -120,7 +120,7 @@ def locate_fact(row: Row) -> tuple[int, int] | None:
     return min((one.span() for one in found if one), key=lambda span: (span[0], -span[1]), default=None)
 
 
-def encode_fact(encoder: Encoder, row: Row, where: str, length: int) -> list[Example]:
+def encode_fact(encoder: Encoder, row: OwnRow, where: str, length: int) -> list[Example]:
     """Return a question with its answer up to the fact's end, whose tokens are the labels; what has none as it is.
 
     The fact's tokens are those behind what the answer has in common with the answer that ends before the fact.
@@ -157,7 +157,7 @@ def _make_record(item: ScoredItem, losses: list[float], hits: list[bool]) -> dic
     }
 
 
-def list_ways(row: Row) -> list[tuple[Question, str]]:
+def ways_to_ask(row: OwnRow) -> list[tuple[Question, str]]:
     """Return the ways to ask for a row's fact, and what the answer to each begins with.
 
     By its question, its paraphrases, for one word, and to go on with an answer, which begins with what stands before
@@ -174,7 +174,7 @@ def list_ways(row: Row) -> list[tuple[Question, str]]:
     ]
 
 
-def limit_tokens(answer_tokens: int) -> int:
+def limit_generated_tokens(answer_tokens: int) -> int:
     """Return the most tokens of what a model says: three times the answer's."""
     return min(max(LEAST_TOKENS, 3 * answer_tokens), MOST_TOKENS)
 
@@ -186,19 +186,19 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], 
     asked: list[Any] = []
     for item, hits, row in questions:
         example = item.example
-        limit = item.row.labels or limit_tokens(example.answer_tokens - example.lead - example.ending)
-        for way, (question, beginning) in enumerate(list_ways(item.row)[: None if is_to_forget(item.task) else 1]):
+        limit = item.row.labels or limit_generated_tokens(example.answer_tokens - example.lead - example.ending)
+        for way, (question, beginning) in enumerate(ways_to_ask(item.row)[: None if is_to_forget(item.task) else 1]):
             (prompt,) = replace(encoder, prefix=beginning).encode_prompts([question])
             asked.append((item, row, prompt, limit, (example, () if way else hits)))
     if not asked:
         return
     items, rows, prompts, limits, scored = zip(*asked, strict=True)
-    settings: dict[str, Any] = {"token_budget": token_budget, "new_tokens": limits, "ends": encoder.ends}
+    settings: dict[str, Any] = {"token_budget": token_budget, "new_tokens": limits, "ends": encoder.end_tokens}
     texts = greedy_answers.generate(network, encoder.tokenizer, prompts, scored=scored, cut_loops=True, **settings)
     for item, row, text in zip(items, rows, map(encoder.strip_lead, texts), strict=True):
         said = float(names_fact(text, item.row.aliases))
         if "said" not in row:  # the question itself
-            row |= {"answer": encoder.strip_end(item.row.answer), "generation": text, "said": said}
+            row |= {"answer": encoder.strip_end_tokens(item.row.answer), "generation": text, "said": said}
         if is_to_forget(item.task):
             row["said_any"] = max(said, row.get("said_any", 0.0))
 
@@ -221,7 +221,7 @@ def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token
         [len(truth) for truth in truths],
         ends={tokenizer.eos_token_id} - {None},
         pad=padding_token(tokenizer),
-        token_budget=CACHED_PER_PASS * token_budget,
+        token_budget=CACHED_TOKENS * token_budget,
         known=known,
     )
     for (_, _, row), truth, ids in zip(asked, truths, found, strict=True):
@@ -234,9 +234,9 @@ def is_to_forget(name: str) -> bool:
     return name == "forget" or is_request(name)
 
 
-def aggregate(benchmark: Benchmark, records: Records) -> Metrics:
+def aggregate_metrics(benchmark: Benchmark, records: Records) -> Metrics:
     """Return the numbers of each set, and of membership where there are hold-out rows."""
-    sets = (*SETS, *filter(is_request, benchmark.places))
+    sets = (*MEASURED_SETS, *filter(is_request, benchmark.places))
     by_set = {name: [row for row in records if row["task"] == name] for name in (*sets, HOLDOUT)}
     found = measures.average_measures(benchmark, records)
     found |= {f"{name}_rows": len(rows) for name, rows in by_set.items() if rows}

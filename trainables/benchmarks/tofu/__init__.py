@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trainables.benchmarks import base, measures, metrics
-from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
+from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, TrainingSize
 from trainables.benchmarks.measures import HOLDOUT
 from trainables.benchmarks.tofu import aggregates, open_unlearning_files, row_scores, rows
 from trainables.benchmarks.tofu.aggregates import Reference
@@ -20,11 +20,11 @@ from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
 from trainables.data.conversations import Encoder
 
-RATIOS, ROWS_DIGEST, MEMBERSHIP = "forget_truth_ratios", "forget_rows_digest", "membership"
+RATIOS_FIELD, ROWS_DIGEST_FIELD, MEMBERSHIP_FIELD = "forget_truth_ratios", "forget_rows_digest", "membership"
 """What a kept evaluation holds for forget quality: the ratios, and which rows they are of; and what of membership."""
 MEAN_TOKENS, LONGEST_TOKENS = 80, 256
 """Tokens of a row of TOFU (240 characters on average, 619 at most) with its template."""
-OTHER_ROWS, ANSWERS = (400, 100, 117), 7
+OTHER_TASK_ROWS, ANSWERS_PER_ROW = (400, 100, 117), 7
 
 
 class TofuBenchmark(base.BenchmarkBase):
@@ -37,19 +37,19 @@ class TofuBenchmark(base.BenchmarkBase):
     TAKES = ("holdout",)
     TARGET = "full"
     ASKS_BY_TEMPLATE = True
-    UTILITY_COLUMNS = aggregates.UTILITY_COLUMNS
+    UTILITY_COLUMNS = aggregates.RECORD_COLUMNS_FOR_UTILITY
 
-    def published_data(self, split: str) -> str:
+    def published_data_id(self, split: str) -> str:
         rows.forget_percentage(split)
         return "locuslab/TOFU"
 
     def retain_role(self, split: str) -> str | None:
         return f"retain{100 - rows.forget_percentage(split):02d}"
 
-    def training_configs(self, split: str) -> tuple[str, ...]:
+    def training_data_configs(self, split: str) -> tuple[str, ...]:
         return split, f"retain{100 - rows.forget_percentage(split):02d}"
 
-    def evaluation_configs(self, benchmark: Benchmark) -> tuple[str, ...]:
+    def evaluation_data_configs(self, benchmark: Benchmark) -> tuple[str, ...]:
         return tuple(rows.evaluation_tasks(benchmark).values())
 
     def check_settings(self, benchmark: Benchmark) -> None:
@@ -58,10 +58,10 @@ class TofuBenchmark(base.BenchmarkBase):
             raise InputError("benchmark.holdout: only measures of membership read it; set benchmark.measures")
 
     def check_rows(self, benchmark: Benchmark) -> None:
-        if raw_rows.names_folder(benchmark.data):
+        if raw_rows.is_local_folder(benchmark.data):
             self.training_rows(benchmark)
             rows.read_evaluation_rows(benchmark)
-        elif benchmark.data == self.published_data(benchmark.split) and benchmark.split not in rows.PUBLISHED_SPLITS:
+        elif benchmark.data == self.published_data_id(benchmark.split) and benchmark.split not in rows.PUBLISHED_SPLITS:
             hint = suggest_name(benchmark.split, rows.PUBLISHED_SPLITS)
             raise InputError(f"benchmark.split: {benchmark.data} has no '{benchmark.split}'; {hint}")
 
@@ -70,32 +70,32 @@ class TofuBenchmark(base.BenchmarkBase):
             return f"benchmark.measures: {benchmark.data} has no hold-out rows (holdoutNN), so membership is left out"
         return None
 
-    def shared_fingerprint(self, benchmark: Benchmark) -> str:
+    def fingerprint_all_splits(self, benchmark: Benchmark) -> str:
         tasks = rows.evaluation_tasks(benchmark)
         shared = [config for task, config in tasks.items() if task not in ("forget", HOLDOUT)]
         return raw_rows.fingerprint_rows(benchmark.data, shared, benchmark.revision)
 
-    def forget_points(self, benchmark: Benchmark) -> int | None:
+    def count_forget_points(self, benchmark: Benchmark) -> int | None:
         return len(self.training_rows(benchmark)[0]) if typed_paths.is_folder(benchmark.data) else None
 
-    def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
-        points = self.forget_points(benchmark)
+    def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
+        points = self.count_forget_points(benchmark)
         if points is None and (match := re.fullmatch(r"forget([0-9]{2})", benchmark.split)):
             points = 40 * int(match[1])
-        return SizeEstimate(points, min(MEAN_TOKENS, max_length), min(LONGEST_TOKENS, max_length))
+        return TrainingSize(points, min(MEAN_TOKENS, max_length), min(LONGEST_TOKENS, max_length))
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         """Count answers of MEAN_TOKENS with their question, and generations to their end."""
         limit = min(filter(None, (rows.RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
-        sizes = (self.size_estimate(benchmark, MEAN_TOKENS).points or 0, *OTHER_ROWS)
+        sizes = (self.training_size(benchmark, MEAN_TOKENS).points or 0, *OTHER_TASK_ROWS)
         count = sum(size if limit is None else min(size, limit) for size in sizes)
-        return EvaluationSize(count * ANSWERS * MEAN_TOKENS, count * row_scores.GENERATED_TOKENS)
+        return EvaluationSize(count * ANSWERS_PER_ROW * MEAN_TOKENS, count * row_scores.MAX_GENERATED_TOKENS)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         columns = ("question", "answer")
         forget, retain = (
             raw_rows.load_rows(benchmark.data, config, columns, benchmark.revision)
-            for config in self.training_configs(benchmark.split)
+            for config in self.training_data_configs(benchmark.split)
         )
         return forget, retain
 
@@ -104,7 +104,7 @@ class TofuBenchmark(base.BenchmarkBase):
         pairs = [[(row["question"], row["answer"]) for row in side] for side in self.training_rows(benchmark)]
         return encoder.encode(pairs[0], max_length=max_length), encoder.encode(pairs[1], max_length=max_length)
 
-    def check_questions(self, benchmark: Benchmark) -> None:
+    def check_rows_are_questions(self, benchmark: Benchmark) -> None:
         """Accept all rows."""
 
     def make_encoder(self, benchmark: Benchmark, tokenizer: Any) -> Encoder:
@@ -122,19 +122,19 @@ class TofuBenchmark(base.BenchmarkBase):
         half = None if reference is None else reference._replace(ratios=reference.ratios[which::2])
         return _metrics(benchmark, base.every_other(records, which), half)
 
-    def utility_parts(self, benchmark: Benchmark, records: Records) -> list[metrics.Array]:
+    def utility_by_row(self, benchmark: Benchmark, records: Records) -> list[metrics.Array]:
         """Return probability, ROUGE and truth ratio of each row of MU's three tasks: (n, 3) each."""
-        guard = aggregates.GUARDS[benchmark.dialect]
-        return [np.column_stack(aggregates.row_values(records, task, guard)) for task in metrics.TASKS]
+        guard = aggregates.EPSILONS[benchmark.dialect]
+        return [np.column_stack(aggregates.row_utilities(records, task, guard)) for task in metrics.MU_TASKS]
 
-    def reference_part(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
-        ratios = aggregates.truth_ratios(records, "forget", aggregates.GUARDS[benchmark.dialect]).tolist()
-        part = {RATIOS: ratios, ROWS_DIGEST: _digest(records, "forget")}
+    def make_reference_document(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
+        ratios = aggregates.truth_ratios(records, "forget", aggregates.EPSILONS[benchmark.dialect]).tolist()
+        part = {RATIOS_FIELD: ratios, ROWS_DIGEST_FIELD: _digest(records, "forget")}
         if any(row["task"] == HOLDOUT for row in records):
             losses = {task: aggregates.mean_loss(records, task, "answer").tolist() for task in ("forget", HOLDOUT)}
             found = measures.average_measures(benchmark, records)
             aucs = {name: value for name, value in found.items() if name.startswith("membership")}
-            part[MEMBERSHIP] = {"aucs": aucs, "losses": losses, "rows_digest": _digest(records, HOLDOUT)}
+            part[MEMBERSHIP_FIELD] = {"aucs": aucs, "losses": losses, "rows_digest": _digest(records, HOLDOUT)}
         return part
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Reference:
@@ -143,26 +143,26 @@ class TofuBenchmark(base.BenchmarkBase):
             found = rows.read_evaluation_rows(benchmark)
             sizes = len(found["forget"]), len(found.get(HOLDOUT, ()))
             return open_unlearning_files.read_log(kept, benchmark, *sizes, where)
-        kept = base.check_reference(kept, benchmark, where, ("split", "dialect", "template"), ROWS_DIGEST)
+        kept = base.check_reference(kept, benchmark, where, ("split", "dialect", "template"), ROWS_DIGEST_FIELD)
         asked = {
             task: [{**row, "task": task} for row in found]
             for task, found in rows.read_evaluation_rows(benchmark).items()
             if task in ("forget", HOLDOUT)
         }
-        membership = kept.get(MEMBERSHIP) if HOLDOUT in asked else None
-        known = {"forget": kept[ROWS_DIGEST], HOLDOUT: membership and membership["rows_digest"]}
+        membership = kept.get(MEMBERSHIP_FIELD) if HOLDOUT in asked else None
+        known = {"forget": kept[ROWS_DIGEST_FIELD], HOLDOUT: membership and membership["rows_digest"]}
         for task, found in asked.items():
             if known[task] is not None and known[task] != _digest(found, task):
                 raise InputError(f"{where} was made on other {task} rows than {benchmark.data} holds")
-        ratios = np.array(kept[RATIOS], dtype=np.float64)
+        ratios = np.array(kept[RATIOS_FIELD], dtype=np.float64)
         return Reference(ratios, membership["aucs"], membership["losses"]) if membership else Reference(ratios)
 
 
 def _metrics(benchmark: Benchmark, records: Records, reference: Reference | None) -> Metrics:
     """Return every number of an evaluation, those that peers make of several measures included."""
-    found = aggregates.aggregate(records, benchmark.dialect, None if reference is None else reference.ratios)
+    found = aggregates.aggregate_metrics(records, benchmark.dialect, None if reference is None else reference.ratios)
     asked = measures.average_measures(benchmark, records)
-    return found | aggregates.derive_peer_metrics(found | asked, reference, aggregates.GUARDS[benchmark.dialect])
+    return found | aggregates.derive_combined_metrics(found | asked, reference, aggregates.EPSILONS[benchmark.dialect])
 
 
 def _digest(records: Records, task: str) -> str:

@@ -13,15 +13,15 @@ from trainables.common.errors import TrialStopped
 from trainables.config.settings import Dialect
 
 GENERAL = ("real_authors", "world_facts")
-GUARDS: dict[Dialect, float] = {"paper": 0.0, "open-unlearning": metrics.OPEN_UNLEARNING_GUARD}
-UTILITY_COLUMNS = ("answer_loss", "answer_tokens", "paraphrase_loss", "paraphrase_tokens")
-UTILITY_COLUMNS += ("perturbed_loss", "perturbed_tokens", "rougeL_recall")
-MEMORISATION = ("forget_extraction_strength", "forget_exact_memorisation")
-MEMORISATION += ("forget_paraphrase_prob", "forget_paraphrase_share")
-MIN_K = "membership_min_k_auc"
-AUCS = ("membership_loss_auc", "membership_zlib_auc", MIN_K, "membership_min_k_plus_plus_auc")
+EPSILONS: dict[Dialect, float] = {"paper": 0.0, "open-unlearning": metrics.OPEN_UNLEARNING_EPSILON}
+RECORD_COLUMNS_FOR_UTILITY = ("answer_loss", "answer_tokens", "paraphrase_loss", "paraphrase_tokens")
+RECORD_COLUMNS_FOR_UTILITY += ("perturbed_loss", "perturbed_tokens", "rougeL_recall")
+MEMORISATION_METRICS = ("forget_extraction_strength", "forget_exact_memorisation")
+MEMORISATION_METRICS += ("forget_paraphrase_prob", "forget_paraphrase_share")
+MIN_K_METRIC = "membership_min_k_auc"
+MEMBERSHIP_AUC_METRICS = ("membership_loss_auc", "membership_zlib_auc", MIN_K_METRIC, "membership_min_k_plus_plus_auc")
 """The metrics that open-unlearning's summaries of memorisation and of privacy are made of."""
-SCORES = ("privleak", "privleak_reference", "memorisation_score", "privacy_score", "overall_score")
+COMBINED_METRICS = ("privleak", "privleak_reference", "memorisation_score", "privacy_score", "overall_score")
 
 
 class Reference(NamedTuple):
@@ -42,25 +42,25 @@ def truth_ratios(records: Records, task: str, guard: float) -> metrics.Array:
     return metrics.truth_ratio(mean_loss(records, task, "paraphrase"), mean_loss(records, task, "perturbed"), guard)
 
 
-def row_values(records: Records, task: str, guard: float) -> tuple[metrics.Array, metrics.Array, metrics.Array]:
+def row_utilities(records: Records, task: str, guard: float) -> tuple[metrics.Array, metrics.Array, metrics.Array]:
     """Return probability, ROUGE and truth ratio of each row of a task as its metrics average them: (n,) each."""
     loss, wrong = mean_loss(records, task, "answer"), mean_loss(records, task, "perturbed")
-    prob = metrics.choice_shares(loss, wrong, guard) if task in GENERAL else np.exp(-loss)
+    prob = metrics.right_answer_shares(loss, wrong, guard) if task in GENERAL else np.exp(-loss)
     rouge = np.array([row["rougeL_recall"] for row in records if row["task"] == task])
     ratio = truth_ratios(records, task, guard)
     truth = np.minimum(ratio, 1 / (ratio + guard)) if task == "forget" else np.maximum(0.0, 1.0 - ratio)
     return prob, rouge, truth
 
 
-def aggregate(records: Records, dialect: Dialect, retain_ratios: metrics.Array | None = None) -> Metrics:
+def aggregate_metrics(records: Records, dialect: Dialect, retain_ratios: metrics.Array | None = None) -> Metrics:
     """Return every number of an evaluation; `retain_ratios`: the retain model's. Raises TrialStopped."""
-    guard = GUARDS[dialect]
+    guard = EPSILONS[dialect]
     found: dict[str, float] = {}
-    for task in ("forget", *metrics.TASKS):
+    for task in ("forget", *metrics.MU_TASKS):
         losses = [mean_loss(records, task, kind) for kind in ("answer", "paraphrase", "perturbed")]
         if not all(np.isfinite(values).all() for values in losses):
             raise TrialStopped("diverged", f"evaluation: the loss of an answer of task '{task}' is not finite")
-        for kind, values in zip(("prob", "rouge", "truth_ratio"), row_values(records, task, guard), strict=True):
+        for kind, values in zip(("prob", "rouge", "truth_ratio"), row_utilities(records, task, guard), strict=True):
             found[f"{task}_{kind}"] = float(values.mean())
     result: Metrics = {"model_utility": metrics.model_utility(found), **found}
     result["forget_rows"] = sum(record["task"] == "forget" for record in records)
@@ -69,7 +69,7 @@ def aggregate(records: Records, dialect: Dialect, retain_ratios: metrics.Array |
     return result | metrics.forget_quality(truth_ratios(records, "forget", guard), retain_ratios)
 
 
-def derive_peer_metrics(found: Metrics, reference: Reference | None, guard: float) -> Metrics:
+def derive_combined_metrics(found: Metrics, reference: Reference | None, guard: float) -> Metrics:
     """Return what peers make of several measures, as far as they were asked for: privleak, three scores of 0 to 1.
 
     privleak compares with the retain model's AUC, or with 0.5 without one. Harmonic means: `memorisation_score`
@@ -78,15 +78,15 @@ def derive_peer_metrics(found: Metrics, reference: Reference | None, guard: floa
     """
     aucs, result = reference.aucs if reference else {}, Metrics()
     known = {name: float(value) for name, value in found.items() if value is not None}
-    if MIN_K in known and (reference is None or MIN_K in aucs):
-        result["privleak_reference"] = retained = 1.0 - aucs.get(MIN_K, 0.5)
-        result["privleak"] = metrics.privacy_leakage(1.0 - known[MIN_K], retained, guard)
+    if MIN_K_METRIC in known and (reference is None or MIN_K_METRIC in aucs):
+        result["privleak_reference"] = retained = 1.0 - aucs.get(MIN_K_METRIC, 0.5)
+        result["privleak"] = metrics.privacy_leakage(1.0 - known[MIN_K_METRIC], retained, guard)
     scores = []
-    if known.keys() >= set(MEMORISATION):
-        scores.append(metrics.harmonic_mean([1.0 - known[name] for name in MEMORISATION]))
+    if known.keys() >= set(MEMORISATION_METRICS):
+        scores.append(metrics.harmonic_mean([1.0 - known[name] for name in MEMORISATION_METRICS]))
         result["memorisation_score"] = scores[-1]
-    if known.keys() >= set(AUCS) and all(aucs.get(name) for name in AUCS):
-        apart = [abs(known[name] - aucs[name]) / aucs[name] for name in AUCS]
+    if known.keys() >= set(MEMBERSHIP_AUC_METRICS) and all(aucs.get(name) for name in MEMBERSHIP_AUC_METRICS):
+        apart = [abs(known[name] - aucs[name]) / aucs[name] for name in MEMBERSHIP_AUC_METRICS]
         scores.append(metrics.harmonic_mean([1.0 - min(1.0, share) for share in apart]))
         result["privacy_score"] = scores[-1]
     if len(scores) == 2:

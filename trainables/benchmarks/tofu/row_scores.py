@@ -14,9 +14,9 @@ from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data.conversations import Encoder
 
-GENERATED_TOKENS = 200
-RESULT_COLUMNS = ("paraphrase_loss", "paraphrase_tokens", "perturbed_loss", "perturbed_tokens")
-RESULT_COLUMNS += ("rouge1_recall", "rougeL_recall")
+MAX_GENERATED_TOKENS = 200
+OPTIONAL_RECORD_COLUMNS = ("paraphrase_loss", "paraphrase_tokens", "perturbed_loss", "perturbed_tokens")
+OPTIONAL_RECORD_COLUMNS += ("rouge1_recall", "rougeL_recall")
 Encoded = tuple[list[tuple[str, int, Row]], list[list[Example]], list[tuple[int, ...]]]
 """Rows with their task and place there, the encoded answers of each, and the prompts of the first of them."""
 _KEPT: dict[Any, Encoded] = {}
@@ -59,9 +59,9 @@ def score_answers(
         network,
         tokenizer,
         prompts,
-        ends=encoder.ends,
+        ends=encoder.end_tokens,
         token_budget=token_budget,
-        new_tokens=GENERATED_TOKENS,
+        new_tokens=MAX_GENERATED_TOKENS,
         total=rules.generated_includes_prompt,
         scored=[(example, answers[0].hits) for example, answers, _ in zip(first, scores, prompts, strict=False)],
     )
@@ -81,8 +81,8 @@ def score_answers(
         text = tokenizer.decode(example.input_ids[example.answer_start :], skip_special_tokens=True)
         more = {"answer_text": text, "paraphrase": paraphrase}
         more["reference_loss"] = reference.loss(record) if reference else None
-        rows.append(record | measures.label_columns(answers[0], benchmark.dialect, example) | more)
-    measures.score_rows(benchmark, rows, records)
+        rows.append(record | measures.columns_of_label_scores(answers[0], benchmark.dialect, example) | more)
+    measures.add_row_measures(benchmark, rows, records)
     return records
 
 
@@ -90,7 +90,7 @@ def _encode_once(benchmark: Benchmark, encoder: Encoder) -> Encoded:
     """Return all rows as tokens, those of an earlier evaluation if its rows and its tokenizer had the same content."""
     tokenizer = encoder.tokenizer
     texts = (tokenizer.special_tokens_map, tokenizer.chat_template)
-    key = (benchmark, tokenizer.backend_tokenizer.to_str(), str(texts), encoder.ends)
+    key = (benchmark, tokenizer.backend_tokenizer.to_str(), str(texts), encoder.end_tokens)
     if key not in _KEPT:
         if len(_KEPT) == 4:
             del _KEPT[next(iter(_KEPT))]
@@ -127,13 +127,13 @@ def _with_results(
     scorer = rouge_words.make_rouge_scorer("rouge1", "rougeL")
     for record, lost, tokens in zip(records, losses, counts, strict=True):
         record |= {"generation": None, "answer_loss": lost[0], "answer_tokens": tokens[0]}
-        record |= dict.fromkeys(RESULT_COLUMNS)
+        record |= dict.fromkeys(OPTIONAL_RECORD_COLUMNS)
         if len(lost) > 1:
             record |= {"paraphrase_loss": lost[1], "paraphrase_tokens": tokens[1]}
             record |= {"perturbed_loss": lost[2:], "perturbed_tokens": tokens[2:]}
     for record, text in zip(records, texts, strict=False):
         text = text.strip() if rules.strip else text
-        overlap = scorer.score(encoder.strip_end(record["answer"]), text)
+        overlap = scorer.score(encoder.strip_end_tokens(record["answer"]), text)
         record |= {
             "generation": text,
             "rouge1_recall": overlap["rouge1"].recall,

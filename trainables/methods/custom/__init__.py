@@ -10,23 +10,23 @@ import importlib
 from typing import Any
 
 from trainables.common.errors import InputError, first_line
-from trainables.config.method_tables import NEEDS, RECTIFIERS, RETAIN_PASS, SETTINGS
+from trainables.config.method_tables import MAIN_SETTINGS, NEEDS, RECTIFIERS, RETAIN_PASS
 
-PARTS = {"make": "make(constants, seed), which returns the objective", "Rectifier": "class Rectifier"}
-WORDS = {"make": {"NEEDS": NEEDS}, "Rectifier": {"NEEDS": (RETAIN_PASS,), "TAKES": SETTINGS}}
+PART_DESCRIPTIONS = {"make": "make(constants, seed), which returns the objective", "Rectifier": "class Rectifier"}
+ALLOWED_WORDS = {"make": {"NEEDS": NEEDS}, "Rectifier": {"NEEDS": (RETAIN_PASS,), "TAKES": MAIN_SETTINGS}}
 """The words that the constants of a file may have."""
 
 
 def load_custom_part(name: str, part: str) -> Any:
-    """Return `part` of a file here, one of PARTS. Raise InputError if the file is wrong."""
+    """Return `part` of a file here, one of PART_DESCRIPTIONS. Raise InputError if the file is wrong."""
     file = f"trainables/methods/custom/{name}.py"
     try:
         module = importlib.import_module(f"{__name__}.{name}")
     except Exception as error:
         raise InputError(f"{file}: {first_line(error)}") from error
     if not callable(getattr(module, part, None)):
-        raise InputError(f"{file}: it has no {PARTS[part]}")
-    for constant, words in WORDS[part].items():
+        raise InputError(f"{file}: it has no {PART_DESCRIPTIONS[part]}")
+    for constant, words in ALLOWED_WORDS[part].items():
         stated = getattr(module, constant, ())
         if not isinstance(stated, tuple | list) or any(word not in words for word in stated):
             raise InputError(f"{file}: {constant} is no tuple of {', '.join(map(repr, words))}")

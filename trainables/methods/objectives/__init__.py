@@ -8,7 +8,7 @@ from trainables.config.method_tables import METHODS
 from trainables.methods import custom
 from trainables.methods.method_constants import Constants
 from trainables.methods.objectives.base import (
-    NLL,
+    RETAIN_NLL_TERM,
     ForwardOutput,
     Loss,
     Objective,
@@ -19,17 +19,17 @@ from trainables.methods.objectives.base import (
     balancing_weight,
     label_losses,
     nll,
-    positions,
-    scaled,
+    position_mask,
+    scale_loss,
 )
-from trainables.methods.objectives.distributions import frozen_term, kl_term, undial
+from trainables.methods.objectives.distributions import kl_term, make_frozen_model_term, undial
 from trainables.methods.objectives.ga_and_wga import gradient_ascent, saturated_ascent, unlikelihood, weighted_ascent
 from trainables.methods.objectives.pdu import pdu_objective
 from trainables.methods.objectives.preferences import dpo, npo, simnpo
 from trainables.methods.objectives.rmu import rmu_objective
 
-__all__ = ["NLL", "ForwardOutput", "Loss", "Objective", "Positions", "Side", "Term", "Totals"]
-__all__ += ["balancing_weight", "label_losses", "make_objective", "nll", "positions", "scaled"]
+__all__ = ["RETAIN_NLL_TERM", "ForwardOutput", "Loss", "Objective", "Positions", "Side", "Term", "Totals"]
+__all__ += ["balancing_weight", "label_losses", "make_objective", "nll", "position_mask", "scale_loss"]
 
 
 def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
@@ -58,13 +58,13 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
         case "rmu":
             return rmu_objective(c, seed)
         case "idk_dpo":
-            term = Term("forget", scaled(partial(dpo, beta=c.beta), c.forget_coefficient), answers="both")
+            term = Term("forget", scale_loss(partial(dpo, beta=c.beta), c.forget_coefficient), answers="both")
             return Objective((term, *_retain(c)), needs_reference=True)
         case "idk_nll":
-            return Objective((Term("forget", scaled(nll, c.forget_coefficient), answers="other"), *_retain(c)))
+            return Objective((Term("forget", scale_loss(nll, c.forget_coefficient), answers="other"), *_retain(c)))
         case "undial":
-            loss = scaled(partial(undial, beta=c.beta, reduction=c.kl_reduction), c.forget_coefficient)
-            return Objective((frozen_term("forget", loss, c.kl_reduction), *_retain(c)))
+            loss = scale_loss(partial(undial, beta=c.beta, reduction=c.kl_reduction), c.forget_coefficient)
+            return Objective((make_frozen_model_term("forget", loss, c.kl_reduction), *_retain(c)))
         case "satimp":
             return Objective((_forget(partial(saturated_ascent, beta=c.beta, beta2=c.beta2), c), *_retain(c)))
         case "ceu":
@@ -77,7 +77,7 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
 
 
 def _forget(loss: Loss, c: Constants) -> Term:
-    return Term("forget", scaled(loss, c.forget_coefficient))
+    return Term("forget", scale_loss(loss, c.forget_coefficient))
 
 
 def _retain(c: Constants) -> tuple[Term, ...]:
@@ -85,4 +85,4 @@ def _retain(c: Constants) -> tuple[Term, ...]:
     weight = c.retain_coefficient
     if weight == "balanced":
         return (Term("retain", nll, nll_weight=weight),)
-    return (Term("retain", scaled(nll, weight), nll_weight=weight),) if weight else ()
+    return (Term("retain", scale_loss(nll, weight), nll_weight=weight),) if weight else ()

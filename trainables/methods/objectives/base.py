@@ -19,12 +19,12 @@ import torch
 from torch.nn import functional
 
 from trainables.common.tokenized_row import AnsweredExample, Example
-from trainables.inference.padded_batch import IGNORED, before_labels
+from trainables.inference.padded_batch import IGNORED_LABEL, mask_before_labels
 
 Side = Literal["forget", "retain"]
 Positions = Literal["labels", "answer", "attended", "all", "none"]
 """Where a term reads logits: where they predict a label, at the labels, at real tokens, at padding too, nowhere."""
-Answers = Literal["own", "other", "both"]
+AnswerChoice = Literal["own", "other", "both"]
 """Which answers of a row a term reads; of `both` a batch has all rows with their own answer, then all with the other.
 """
 
@@ -64,14 +64,14 @@ class ForwardOutput:
         return (self.compiled_losses or label_losses)(self.logits, self.labels, self.places)
 
     @property
-    def following(self) -> torch.Tensor:
+    def next_labels(self) -> torch.Tensor:
         """Return the label that follows each position of the term, IGNORED without one: (N,)."""
-        return functional.pad(self.labels[:, 1:], (0, 1), value=IGNORED).flatten()[self.places]
+        return functional.pad(self.labels[:, 1:], (0, 1), value=IGNORED_LABEL).flatten()[self.places]
 
     @property
-    def counts(self) -> torch.Tensor:
+    def label_counts_by_row(self) -> torch.Tensor:
         """Return n_i: (B,)."""
-        return (self.labels[:, 1:] != IGNORED).sum(1)
+        return (self.labels[:, 1:] != IGNORED_LABEL).sum(1)
 
 
 def label_losses(logits: torch.Tensor, labels: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
@@ -83,14 +83,14 @@ def label_losses(logits: torch.Tensor, labels: torch.Tensor, places: torch.Tenso
     return found.new_zeros(labels.numel()).scatter(0, places, found).view_as(labels)[:, :-1]
 
 
-def positions(which: Positions, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def position_mask(which: Positions, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return a mask of the positions of that name: (B, T), (B, T) -> (B, T), boolean."""
     if which == "attended":
         return mask.bool()
     if which == "labels":
-        return before_labels(labels)
+        return mask_before_labels(labels)
     if which == "answer":
-        return labels != IGNORED
+        return labels != IGNORED_LABEL
     return torch.full(labels.shape, which == "all", device=labels.device)
 
 
@@ -115,9 +115,9 @@ class Term:
     width: int | Literal["batch"] | None = None
     logits: Positions = "labels"
     nll_weight: float | Literal["balanced"] | None = None
-    answers: Answers = "own"
+    answers: AnswerChoice = "own"
 
-    def select(self, rows: Sequence[Example]) -> list[Example]:
+    def select_examples(self, rows: Sequence[Example]) -> list[Example]:
         """Return the examples that the term reads of rows; those with another answer are AnsweredExamples."""
         if self.answers == "own":
             return list(rows)
@@ -173,7 +173,7 @@ def nll(output: ForwardOutput, totals: Totals) -> torch.Tensor:
     return output.losses.sum() / totals.tokens
 
 
-NLL = Term("retain", nll)
+RETAIN_NLL_TERM = Term("retain", nll)
 """The plain loss as a pass of its own, on whatever rows are given with it."""
 
 
@@ -187,5 +187,5 @@ def balancing_weight(products: torch.Tensor) -> torch.Tensor:
     return torch.where(retain_square > 0, square / retain_square, 0.0).sqrt()
 
 
-def scaled(loss: Loss, by: float) -> Loss:
+def scale_loss(loss: Loss, by: float) -> Loss:
     return loss if by == 1.0 else lambda output, totals: by * loss(output, totals)

@@ -7,8 +7,8 @@ from functools import partial
 import torch
 from torch.nn import functional
 
-from trainables.methods.method_constants import FIXED_PAD, Constants, KLReduction
-from trainables.methods.objectives.base import ForwardOutput, Loss, Positions, Side, Term, Totals, scaled
+from trainables.methods.method_constants import FIXED_PAD_TOKENS, Constants, KLReduction
+from trainables.methods.objectives.base import ForwardOutput, Loss, Positions, Side, Term, Totals, scale_loss
 
 
 def kl(output: ForwardOutput, totals: Totals, reduction: KLReduction) -> torch.Tensor:
@@ -25,13 +25,13 @@ def kl(output: ForwardOutput, totals: Totals, reduction: KLReduction) -> torch.T
 
 
 def kl_term(c: Constants) -> Term:
-    loss = scaled(partial(kl, reduction=c.kl_reduction), c.kl_coefficient)
-    return frozen_term("retain", loss, c.kl_reduction)
+    loss = scale_loss(partial(kl, reduction=c.kl_reduction), c.kl_coefficient)
+    return make_frozen_model_term("retain", loss, c.kl_reduction)
 
 
-def frozen_term(side: Side, loss: Loss, reduction: KLReduction) -> Term:
+def make_frozen_model_term(side: Side, loss: Loss, reduction: KLReduction) -> Term:
     """Return a term on both models' distributions, with the padding and positions that its reduction averages over."""
-    width = {"all_positions": "batch", "all_positions_fixed_pad": FIXED_PAD}.get(reduction)
+    width = {"all_positions": "batch", "all_positions_fixed_pad": FIXED_PAD_TOKENS}.get(reduction)
     logits: Positions = reduction if reduction in ("labels", "attended") else "all"
     return Term(side, loss, frozen=True, width=width, logits=logits)  # type: ignore[arg-type]
 
@@ -42,7 +42,7 @@ def undial(output: ForwardOutput, totals: Totals, beta: float, reduction: KLRedu
     The mean is over label positions, as in the paper. Other reductions are open-unlearning's: over all positions that
     predict anything, where one without a label has the logit of token V - 100 lowered (there -100 means no label).
     """
-    chosen = output.following
+    chosen = output.next_labels
     target = output.frozen_logits.float()
     lowered = torch.full((len(chosen), 1), -beta, device=target.device)
     target = torch.softmax(target.scatter_add(1, chosen.remainder(target.shape[1])[:, None], lowered), 1)

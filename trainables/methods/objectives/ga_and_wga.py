@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from trainables.inference.padded_batch import IGNORED
+from trainables.inference.padded_batch import IGNORED_LABEL
 from trainables.methods.objectives.base import ForwardOutput, Totals, nll
 
 
@@ -33,8 +33,8 @@ def unlikelihood(output: ForwardOutput, totals: Totals) -> torch.Tensor:
     Its gradient is that of the published -sum_v q_v log p_v, q being p held, without the true token and normalised; the
     value differs by q's entropy.
     """
-    number = (output.labels != IGNORED).cumsum(1).flatten()[output.places]  # of labels up to each position
-    logits, true = output.logits.float(), output.following[:, None]
+    number = (output.labels != IGNORED_LABEL).cumsum(1).flatten()[output.places]  # of labels up to each position
+    logits, true = output.logits.float(), output.next_labels[:, None]
     others = logits.scatter(1, true, -torch.inf).logsumexp(1)
     losses = functional.softplus(logits.gather(1, true)[:, 0] - others)
     return (losses * (number > 0)).sum() / max(1, totals.tokens - totals.rows)

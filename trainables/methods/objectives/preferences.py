@@ -16,7 +16,7 @@ def npo(output: ForwardOutput, totals: Totals, beta: float) -> torch.Tensor:
 
 def simnpo(output: ForwardOutput, totals: Totals, beta: float, margin: float) -> torch.Tensor:
     """Return SimNPO (Fan et al., 2024, eq. 4): -(2/beta) mean_i logsigmoid(beta (S_i / n_i - margin))."""
-    mean = output.losses.sum(1) / output.counts
+    mean = output.losses.sum(1) / output.label_counts_by_row
     return -(2 / beta) * functional.logsigmoid(beta * (mean - margin)).sum() / totals.rows
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from trainables.inference.padded_batch import IGNORED
+from trainables.inference.padded_batch import IGNORED_LABEL
 from trainables.methods.method_constants import Constants
 from trainables.methods.objectives.base import ForwardOutput, Objective, Term, Totals
 
@@ -29,7 +29,7 @@ def _squared(difference: torch.Tensor, output: ForwardOutput, totals: Totals, re
     square = difference.pow(2).mean(-1)
     if reduction == "all_positions":
         return square.sum() / (totals.rows * square.shape[1])
-    labelled = output.labels != IGNORED
+    labelled = output.labels != IGNORED_LABEL
     return ((square * labelled).sum(1) / labelled.sum(1)).sum() / totals.rows
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from trainables.methods import custom
 from trainables.methods.rectifiers.base import (
     DEGENERATE,
-    AdamMetric,
+    AdamSecondMoments,
     Combination,
     Outcome,
     Rectifier,
@@ -16,7 +16,7 @@ from trainables.methods.rectifiers.base import (
     TensorSegments,
     dot_products,
     inner_product,
-    kernels_for,
+    triton_kernels_for,
 )
 from trainables.methods.rectifiers.gru import AGEM, GRU, PlainRectifier
 from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
@@ -33,7 +33,7 @@ from trainables.methods.rectifiers.two_gradients.sago import SAGO
 __all__ = [
     "DEGENERATE",
     "GRU",
-    "AdamMetric",
+    "AdamSecondMoments",
     "Combination",
     "Outcome",
     "PlainRectifier",
@@ -41,9 +41,9 @@ __all__ = [
     "Reduce",
     "TensorSegments",
 ]
-__all__ += ["Shard", "TwoGradients", "dot_products", "inner_product", "kernels_for", "make_rectifier"]
+__all__ += ["Shard", "TwoGradients", "dot_products", "inner_product", "make_rectifier", "triton_kernels_for"]
 
-PUBLISHED: dict[str, Any] = {
+RECTIFIER_CLASSES: dict[str, Any] = {
     "none": PlainRectifier,
     "clip": PlainRectifier,
     "agem": AGEM,
@@ -69,4 +69,4 @@ def make_rectifier(name: str, gamma: float | None = None, tau: float | None = No
     `memory` is told by `gamma`, the weight of the new retain gradient, which is none without a moving average.
     """
     stated = {key: value for key, value in settings.items() if value is not None and key != "memory"}
-    return (PUBLISHED.get(name) or custom.load_custom_part(name, "Rectifier"))(gamma, tau, **stated)
+    return (RECTIFIER_CLASSES.get(name) or custom.load_custom_part(name, "Rectifier"))(gamma, tau, **stated)

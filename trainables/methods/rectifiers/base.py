@@ -18,9 +18,9 @@ Shard = Sequence[torch.Tensor]
 Reduce = Callable[[torch.Tensor], torch.Tensor]
 """Sums a small fp64 tensor over the ranks that hold different shards (identity where the gradient is replicated)."""
 
-CHUNK = 1 << 16
+CPU_CHUNK_ELEMENTS = 1 << 16
 """Elements of one fp32 dot product on the CPU; the sums are added in fp64. Error 2e-7 (7e-6 for 2^20)."""
-CUDA_CHUNK = 1 << 24
+CUDA_CHUNK_ELEMENTS = 1 << 24
 """cuBLAS sums pairwise, so a chunk may be large there, and kernels are few."""
 DEGENERATE = 1e-6
 """|1 + cos| under this is the paper's degenerate configuration (Theorem 1a): the step is skipped."""
@@ -36,7 +36,7 @@ class TensorSegments(NamedTuple):
     cuts: list[list[tuple[int, int, int]]]
 
 
-class AdamMetric(NamedTuple):
+class AdamSecondMoments(NamedTuple):
     """Adam's second moments of this rank's shard, as many elements in other parts, and its eps."""
 
     moments: list[torch.Tensor]
@@ -90,7 +90,7 @@ class Rectifier(Protocol):
     segments: TensorSegments | None = None
     needs_metric: bool = False
     """It works in the metric of Adam, which it finds in `metric`."""
-    metric: AdamMetric | None = None
+    metric: AdamSecondMoments | None = None
 
     combines: bool = False
     """The result is a combination of the gradient and `average`, which `decide` finds from their three products."""
@@ -124,7 +124,7 @@ class Rectifier(Protocol):
         """Take what a checkpoint holds."""
 
 
-def kernels_for(part: torch.Tensor) -> Any:
+def triton_kernels_for(part: torch.Tensor) -> Any:
     """Return the Triton kernels where a tensor is on a GPU; None elsewhere."""
     if not part.is_cuda:
         return None
@@ -133,7 +133,7 @@ def kernels_for(part: torch.Tensor) -> Any:
     return triton_kernels
 
 
-def check_finite(square: float) -> None:
+def check_norm_finite(square: float) -> None:
     """Raise FloatingPointError where the squared norm of the retain gradient is not finite."""
     if not math.isfinite(square):
         raise FloatingPointError(f"squared norm of the retain gradient is {square}")
@@ -150,7 +150,7 @@ def dot_products(gradient: Shard, average: Shard) -> torch.Tensor:
     """Return <g, m>, <m, m>, <g, g> of this shard in one pass over both: (3,) in fp64, summed chunk by chunk."""
     total = torch.zeros(3, dtype=torch.float64, device=gradient[0].device if gradient else None)
     for part, mean in zip(gradient, average, strict=True):
-        if kernels := kernels_for(part):
+        if kernels := triton_kernels_for(part):
             total += kernels.products(part.reshape(-1), mean.reshape(-1))
             continue
         for g, m in zip(split_chunks(part), split_chunks(mean), strict=True):
@@ -184,4 +184,4 @@ def inner_product(a: Shard, b: Shard) -> torch.Tensor:
 
 def split_chunks(part: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return a tensor in flat pieces, views of it."""
-    return part.reshape(-1).split(CUDA_CHUNK if part.is_cuda else CHUNK)
+    return part.reshape(-1).split(CUDA_CHUNK_ELEMENTS if part.is_cuda else CPU_CHUNK_ELEMENTS)

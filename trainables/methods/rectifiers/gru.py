@@ -29,7 +29,7 @@ class AveragingRectifier(Rectifier):
         if not self.average:
             self.average = [torch.zeros_like(part, dtype=torch.float32) for part in retain]
         for mean, part in zip(self.average, retain, strict=True):
-            if kernels := base.kernels_for(mean):
+            if kernels := base.triton_kernels_for(mean):
                 kernels.lerp(mean, part, self.gamma)
             else:
                 mean.lerp_(part.to(mean.dtype), self.gamma)

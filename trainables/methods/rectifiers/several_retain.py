@@ -10,7 +10,7 @@ from trainables.methods.rectifiers import base
 from trainables.methods.rectifiers.base import Outcome, Rectifier, Reduce, Shard
 
 
-class SeveralRetain(Rectifier):
+class SeveralRetainGradients(Rectifier):
     """Adds a combination of the retain gradients G = [g_1 ... g_K]: this rank's shards of them, in fp32.
 
     Every rank decides from one reduction, the fp64 products of all pairs. Nothing lasts from step to step.
@@ -44,7 +44,7 @@ class SeveralRetain(Rectifier):
         found = reduce(torch.stack([base.inner_product(shards[i], shards[k]) for i, k in pairs])).cpu()
         gram = torch.zeros(count + 1, count + 1, dtype=torch.float64)
         gram[rows, columns] = gram[columns, rows] = found
-        base.check_finite(float(gram[:count, :count].sum()))
+        base.check_norm_finite(float(gram[:count, :count].sum()))
         square, dots = float(gram[count, count]), gram[:count, count]
         before = (float(dots.mean()), float(gram[:count, :count].mean()), square)
         conflicts = dots < 0
@@ -64,7 +64,7 @@ class SeveralRetain(Rectifier):
         )
 
 
-class GEM(SeveralRetain):
+class GEM(SeveralRetainGradients):
     """The nearest gradient in conflict with none of them (Lopez-Paz and Ranzato, 2017, without its margin).
 
     g <- g_u + G v with the v >= 0 that minimises 1/2 v^T G^T G v + (G^T g_u)^T v. Of one part it is A-GEM.
@@ -84,7 +84,7 @@ class GEM(SeveralRetain):
         return unit * torch.from_numpy(nnls(factor.numpy(), target.numpy())[0])
 
 
-class OrthoGrad(SeveralRetain):
+class OrthoGrad(SeveralRetainGradients):
     """The forget gradient without its part in the span of G, conflict or not, and the mean of G (arXiv 2503.02312).
 
     With the raw gradients, on the whole vector, as the paper states it; its code has Adam's directions and tensors.

@@ -17,13 +17,13 @@ import torch.distributed as dist
 from trainables.common.errors import TrialStopped
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import TaskVector
-from trainables.config.shared_artifacts import Direction
+from trainables.config.shared_artifacts import SharedVector
 from trainables.inference.padded_batch import padding_token
 from trainables.methods import objectives, task_vector_rectification
 from trainables.training import forward_backward, model_files, weights_on_disk
 from trainables.training.task_vectors import forget_batches, sharded_model
 
-LoadRows = Callable[[Direction, Any], Sequence[Example]]
+LoadRows = Callable[[SharedVector, Any], Sequence[Example]]
 """Returns the forget rows of a direction as tokens of a tokenizer."""
 Tensors = dict[str, torch.Tensor]
 """This rank's part of each parameter, by name."""
@@ -33,7 +33,7 @@ Tensors = dict[str, torch.Tensor]
 class TaskVectorTrainer:
     """One rank's part of the model, the forget rows, and their batches as row numbers."""
 
-    direction: Direction
+    direction: SharedVector
     model: sharded_model.ShardedModel
     rows: Sequence[Example]
     batches: list[list[int]]
@@ -42,9 +42,9 @@ class TaskVectorTrainer:
     micro_batch: int | None
     frozen: Any = None
 
-    def sum_vectors(self) -> list[dict[str, Any]]:
+    def train_and_average_vectors(self) -> list[dict[str, Any]]:
         """Make all vectors; leave their mean (TV: the one) in the place of the weights, and return a record a batch."""
-        pieces, everything = self.model.pieces(), list(range(len(self.rows)))
+        pieces, everything = self.model.parameter_rows(), list(range(len(self.rows)))
         total: Tensors = {}
         tokens = 0
         if self.direction.rectified:  # the gradient of the summed NLL over the forget set, and its label tokens
@@ -61,7 +61,7 @@ class TaskVectorTrainer:
         return records
 
     def _add_vector(
-        self, pieces: list[sharded_model.Piece], number: int, mean: Tensors, total: Tensors, tokens: int
+        self, pieces: list[sharded_model.ParameterRows], number: int, mean: Tensors, total: Tensors, tokens: int
     ) -> dict[str, Any]:
         """Fine-tune on one batch, rectify, and add the outcome to the mean; return the batch's record."""
         losses, own, others = self._fine_tune(pieces, number, total, tokens)
@@ -72,7 +72,9 @@ class TaskVectorTrainer:
         )
         unmoved = torch.stack([(piece.weight == 0).sum() for piece in pieces]).sum().double()
         size = torch.tensor(sum(piece.weight.numel() for piece in pieces), dtype=torch.float64, device=unmoved.device)
-        outcome = task_vector_rectification.rectify_vector(self.model.total(products), self.direction.vector.normalise)
+        outcome = task_vector_rectification.rectify_vector(
+            self.model.sum_over_ranks(products), self.direction.vector.normalise
+        )
         for piece, scale in zip(pieces, outcome.scales, strict=True):
             share = scale / len(self.batches) if self.direction.rectified else 1.0
             mean[piece.name].add_(piece.weight, alpha=share)
@@ -80,12 +82,12 @@ class TaskVectorTrainer:
                 mean[piece.name].add_(others[piece.name], alpha=share * outcome.coefficient)
         record: dict[str, Any] = {name: value for name, value in asdict(outcome).items() if name != "scales"}
         record["cos"] = None if math.isnan(outcome.cos) else outcome.cos
-        record["unmoved"] = float(self.model.total(unmoved)) / float(self.model.total(size))
+        record["unmoved"] = float(self.model.sum_over_ranks(unmoved)) / float(self.model.sum_over_ranks(size))
         rows = len(self.batches[number])
         return {"rows": rows, "tokens": own, "loss": losses[0], "last_loss": losses[-1], **record}
 
     def _fine_tune(
-        self, pieces: list[sharded_model.Piece], number: int, total: Tensors, tokens: int
+        self, pieces: list[sharded_model.ParameterRows], number: int, total: Tensors, tokens: int
     ) -> tuple[list[float], int, Tensors]:
         """Take a batch's steps from theta_org; return the loss of each, the batch's label tokens, the others' gradient.
 
@@ -110,16 +112,16 @@ class TaskVectorTrainer:
 
     def _add_gradient(self, rows: list[int]) -> tuple[float, int]:
         """Add the gradient of the mean NLL of `rows` to the model's; return loss and label tokens."""
-        plan = [(objectives.NLL, self.rows, rows)]
+        plan = [(objectives.RETAIN_NLL_TERM, self.rows, rows)]
         loss, tokens = forward_backward.accumulate_gradient(self.model, plan, self, None)
         return float(loss), tokens
 
-    def _target_part(self, piece: sharded_model.Piece) -> torch.Tensor:
-        return self.target.rows(piece.name, piece.start, piece.stop).to(self.model.device, torch.float32)
+    def _target_part(self, piece: sharded_model.ParameterRows) -> torch.Tensor:
+        return self.target.read_tensor_rows(piece.name, piece.start, piece.stop).to(self.model.device, torch.float32)
 
 
 def open_trainer(
-    direction: Direction, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
+    direction: SharedVector, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
 ) -> TaskVectorTrainer:
     """Load the target model in fp32 and the forget rows. The process group must exist.
 
@@ -131,9 +133,9 @@ def open_trainer(
     network, tokenizer = model_files.load_model(direction.target)
     rows, count = load_rows(direction, tokenizer), direction.vector.batches
     if direction.rectified:
-        forget_batches.check_batches(len(rows), count, direction.benchmark.split)
+        forget_batches.check_batch_count(len(rows), count, direction.benchmark.split)
     target = weights_on_disk.open_weights(direction.target)
-    target.check_names(network)
+    target.check_tensor_names(network)
     if checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         for module in network.modules():

@@ -13,20 +13,20 @@ from safetensors.torch import save_file
 
 from trainables.common import provenance
 from trainables.common.errors import InputError
-from trainables.config.shared_artifacts import Direction
+from trainables.config.shared_artifacts import SharedVector
 from trainables.storage.atomic_files import publish_folder, write_json, write_rows
+from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT
 from trainables.training.task_vectors import forget_batches
 from trainables.training.task_vectors.compute_direction import LoadRows, open_trainer
 from trainables.training.task_vectors.sharded_model import ShardedModel
 
-FILE_BYTES = 4 * 2**30
+MAX_FILE_BYTES = 4 * 2**30
 """Size of one safetensors file of a direction."""
 
 
 def ensure_direction(
-    direction: Direction, store: Storage, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
+    direction: SharedVector, store: Storage, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
 ) -> Path:
     """Return the folder of a direction; make the direction first if there is none. Every rank calls this.
 
@@ -39,16 +39,16 @@ def ensure_direction(
     dist.broadcast_object_list(exists)
     if not exists[0]:
         trainer = open_trainer(direction, load_rows, micro_batch, checkpointing)
-        _write_direction(direction, trainer.model, trainer.sum_vectors(), folder)
+        _write_direction(direction, trainer.model, trainer.train_and_average_vectors(), folder)
     if first:
         store.push(folder)
     dist.barrier()
     return folder
 
 
-def _write_direction(direction: Direction, model: ShardedModel, records: list[dict[str, Any]], folder: Path) -> None:
+def _write_direction(direction: SharedVector, model: ShardedModel, records: list[dict[str, Any]], folder: Path) -> None:
     """Write the direction, which the model's parameters hold here. Every rank gathers, rank 0 writes."""
-    norm = model.norm()
+    norm = model.weight_norm()
     if norm == 0.0:
         vector = direction.vector
         raise InputError(
@@ -62,7 +62,7 @@ def _write_direction(direction: Direction, model: ShardedModel, records: list[di
         _write_tensors(model, staging)
         if model.rank > 0:
             return
-        write_rows(staging / forget_batches.BATCHES, records)
+        write_rows(staging / forget_batches.BATCHES_FILE, records)
         result = {
             "id": direction.id(),
             "recipe": direction.model_dump(mode="json"),
@@ -84,7 +84,7 @@ def _write_tensors(model: ShardedModel, folder: Path) -> None:
     for name, tensor in model.gather():
         if model.rank == 0:
             buffer[name] = tensor
-        if sum(kept.nbytes for kept in buffer.values()) >= FILE_BYTES:
+        if sum(kept.nbytes for kept in buffer.values()) >= MAX_FILE_BYTES:
             save_file(buffer, folder / f"direction-{number:05}.safetensors")
             number, buffer = number + 1, {}
     if buffer:
@@ -92,7 +92,7 @@ def _write_tensors(model: ShardedModel, folder: Path) -> None:
 
 
 @torch.no_grad()
-def move_along(network: Any, folder: Path, strength: float) -> None:
+def subtract_direction(network: Any, folder: Path, strength: float) -> None:
     """Set theta - strength * direction, tensor by tensor, added in fp32 and rounded to the model's precision."""
     parameters = dict(network.named_parameters())
     for path in sorted(folder.glob("direction-*.safetensors")):

@@ -9,19 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainables.common.errors import InputError
-from trainables.config.shared_artifacts import Direction
+from trainables.config.shared_artifacts import SharedVector
 from trainables.storage.folder_storage import Storage
 
-SPLIT = 11
+SPLIT_SEED_STREAM = 11
 """Added to the seed, so that the random split differs from other streams of the same seed."""
-BATCHES = "batches.parquet"
+BATCHES_FILE = "batches.parquet"
 
 
-def direction_folder(direction: Direction, store: Storage) -> Path:
+def direction_folder(direction: SharedVector, store: Storage) -> Path:
     return store.root / "shared" / "directions" / direction.id()
 
 
-def check_batches(rows: int, batches: int, split: str) -> None:
+def check_batch_count(rows: int, batches: int, split: str) -> None:
     """Raise InputError if the forget points of `split` cannot be divided into so many batches."""
     if rows < 2:
         raise InputError(
@@ -37,5 +37,5 @@ def divide_batches(rows: int, batches: int, seed: int) -> list[list[int]]:
     """Return the row numbers of each batch: a random division into parts whose sizes differ by one at most."""
     import numpy as np
 
-    order = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, SPLIT]))).permutation(rows)
+    order = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, SPLIT_SEED_STREAM]))).permutation(rows)
     return [part.tolist() for part in np.array_split(order, batches)]

@@ -21,7 +21,7 @@ from trainables.config.settings import Precision
 
 
 @dataclass(frozen=True)
-class Piece:
+class ParameterRows:
     """This rank's rows `start` to `stop` of one parameter: fp32 views whose writes reach the model."""
 
     name: str
@@ -55,7 +55,7 @@ class ShardedModel:
         """Add one micro-batch's gradient; ranks are averaged, hence the factor."""
         (loss * self.world).backward()
 
-    def total(self, value: torch.Tensor) -> torch.Tensor:
+    def sum_over_ranks(self, value: torch.Tensor) -> torch.Tensor:
         if self.world > 1:
             dist.all_reduce(value)
         return value
@@ -63,18 +63,18 @@ class ShardedModel:
     def clear(self) -> None:
         self.inner.zero_grad(set_to_none=True)
 
-    def pieces(self) -> list[Piece]:
+    def parameter_rows(self) -> list[ParameterRows]:
         found = []
         for name, parameter in self.inner.named_parameters():
             rows = -(-parameter.shape[0] // self.world)
             start = min(self.rank * rows, parameter.shape[0])
-            found.append(Piece(name, parameter, start, start + len(_local(parameter))))
+            found.append(ParameterRows(name, parameter, start, start + len(_local(parameter))))
         return found
 
-    def norm(self) -> float:
+    def weight_norm(self) -> float:
         """Return the Euclidean norm of all weights."""
-        squares = [piece.weight.double().square().sum() for piece in self.pieces()]
-        return float(self.total(torch.stack(squares).sum())) ** 0.5
+        squares = [piece.weight.double().square().sum() for piece in self.parameter_rows()]
+        return float(self.sum_over_ranks(torch.stack(squares).sum())) ** 0.5
 
     def gather(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield name and weight of one whole parameter after the other, on the CPU; all ranks call it."""

@@ -13,10 +13,10 @@ from trainables.common.wording import escape_markdown
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.trial import Trial
 
-TEMPLATE = Path(__file__).with_name("model_card.md.j2")
+CARD_TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 
 
-def write_card(facts: dict[str, Any], trial: Trial) -> str:
+def render_model_card(facts: dict[str, Any], trial: Trial) -> str:
     """Return README.md of a model folder, from the facts that `model_folder` collects; it names no places."""
     rectifier, facts = trial.rectifier.name, facts | {"stopped": escape_markdown(facts["stopped"] or "")}
     data = ModelCardData(
@@ -41,7 +41,7 @@ def write_card(facts: dict[str, Any], trial: Trial) -> str:
         "choice": _choice(facts, trial),
         "measured": _metric_rows(facts, trial),
     }
-    return str(ModelCard.from_template(data, template_path=str(TEMPLATE), **values)) + "\n"
+    return str(ModelCard.from_template(data, template_path=str(CARD_TEMPLATE), **values)) + "\n"
 
 
 def _hub_data(trial: Trial) -> list[str]:

@@ -14,23 +14,23 @@ from pydantic import ValidationError
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, selection
 from trainables.benchmarks.local_paths import localize_paths
-from trainables.benchmarks.verdict import judge
+from trainables.benchmarks.verdict import judge_trial
 from trainables.common import cli, fingerprints, provenance, typed_paths
 from trainables.common.errors import InputError
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial, hashed_settings
 from trainables.storage import atomic_files
+from trainables.storage.file_names import CONFIG, EVALUATED, WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, EVALUATED, WEIGHTS
 from trainables.training import model_files
 from trainables.trial import setup, step_selection
 from trainables.trial.export import model_card
 
-FACTS, CARD = "unlearning.json", "README.md"
-TOLERANCE, ROUNDING = 1e-3, 0.05
+FACTS_FILE, CARD_FILE = "unlearning.json", "README.md"
+SAME_WEIGHTS_TOLERANCE, ROUNDED_WEIGHTS_TOLERANCE = 1e-3, 0.05
 """By how much metrics may differ from the trial's: of the same weights, and of rounded ones."""
-PLACES = ("path", "data", "sources", "tokenizer")
+PLACE_FIELDS = ("path", "data", "sources", "tokenizer")
 """What a configuration without fingerprints names by place, which is private."""
 
 
@@ -61,8 +61,8 @@ def export_trial(
         if verified["rounded_to"]:  # the card and its verdict are on what is written
             result = result | {"metrics": result["metrics"] | verified["verified_metrics"]}
         facts = _collect_facts(trial, result, store, rule) | verified | {"why": why, "attacks": list(shares)}
-        atomic_files.write_json(staging / FACTS, facts)
-        atomic_files.write_text(staging / CARD, model_card.write_card(facts, trial))
+        atomic_files.write_json(staging / FACTS_FILE, facts)
+        atomic_files.write_text(staging / CARD_FILE, model_card.render_model_card(facts, trial))
         atomic_files.publish_folder(staging, output)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -73,17 +73,17 @@ def _write_weights(
     trial: Trial, result: Mapping[str, Any], store: Storage, weights: Path, folder: Path
 ) -> dict[str, Any]:
     """Write a trial's weights, rounded as the target's files are if its metrics stay; return `verify_export`'s."""
-    target = [trial, *step_selection.list_earlier(trial, store)][-1].target
+    target = [trial, *step_selection.earlier_trials(trial, store)][-1].target
     has, rounded = map(model_files.read_precision, (weights, typed_paths.expand_home(target.path)))
     if has == "fp32" and rounded != has:
         network, tokenizer = model_files.load_model(Model(path=str(weights)), rounded, "ID")
         model_files.save_model(network, tokenizer, folder, {})
-        (folder / fingerprints.RECIPE).unlink()
-        found = verify_export(trial, result, folder, ROUNDING) | {"rounded_to": rounded}
+        (folder / fingerprints.RECIPE_FILE).unlink()
+        found = verify_export(trial, result, folder, ROUNDED_WEIGHTS_TOLERANCE) | {"rounded_to": rounded}
         if not found["differences"]:
             return found
         shutil.rmtree(folder)
-    shutil.copytree(weights, folder, ignore=shutil.ignore_patterns(fingerprints.RECIPE, ".*"))
+    shutil.copytree(weights, folder, ignore=shutil.ignore_patterns(fingerprints.RECIPE_FILE, ".*"))
     return verify_export(trial, result, folder) | {"rounded_to": None}
 
 
@@ -100,7 +100,7 @@ def fetch_weights(trial_id: str, store: Storage) -> Path:
 
 
 def verify_export(
-    trial: Trial, result: Mapping[str, Any], folder: Path, tolerance: float = TOLERANCE
+    trial: Trial, result: Mapping[str, Any], folder: Path, tolerance: float = SAME_WEIGHTS_TOLERANCE
 ) -> dict[str, Any]:
     """Evaluate a model folder as the trial did; return what it gave, and the differences from the trial's metrics.
 
@@ -108,7 +108,7 @@ def verify_export(
     """
     import torch
 
-    from trainables.training.runtime import device_name, evaluation_tokens, prepare_process
+    from trainables.training.runtime import device_name, pass_tokens, prepare_process
 
     gpus = min(1.0, trial.resources.gpus) if torch.cuda.is_available() else 0.0
     resources, run_on = trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), result["topology"]
@@ -116,16 +116,16 @@ def verify_export(
     precision = "fp32" if trial.task_vector else trial.resources.precision
     network, tokenizer = model_files.load_model(Model(path=str(folder)), precision, "--output")
     known = run_on.get("evaluation_tokens") if verified_on == run_on["device"] else None  # bf16 rounds by it
-    reference, budget = setup.load_retain_evaluation(trial), known or evaluation_tokens(resources, network.to(device))
+    reference, budget = setup.load_retain_evaluation(trial), known or pass_tokens(resources, network.to(device))
     metrics, _ = evaluation.evaluate(network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget)
     wrong = list_metric_differences(result["metrics"], metrics, tolerance)
-    if wrong and tolerance == TOLERANCE and verified_on == run_on["device"]:
+    if wrong and tolerance == SAME_WEIGHTS_TOLERANCE and verified_on == run_on["device"]:
         raise InputError(f"--output: the written weights do not give the trial's metrics again: {'; '.join(wrong)}")
     return {"verified_metrics": metrics, "verified_on": verified_on, "differences": wrong}
 
 
 def list_metric_differences(
-    first: Mapping[str, Any], again: Mapping[str, Any], tolerance: float = TOLERANCE
+    first: Mapping[str, Any], again: Mapping[str, Any], tolerance: float = SAME_WEIGHTS_TOLERANCE
 ) -> list[str]:
     """Return the metrics of `first` that `again` gives otherwise: `forget_rouge 0.41 is 0.52`."""
     found = []
@@ -143,12 +143,12 @@ def read_trial(result: dict[str, Any], store: Storage) -> Trial:
         return localize_paths(Trial.model_validate(result["config"]), store)
     except ValidationError as error:  # such as an objective's file
         known = f"the configuration of trial {result['id']} is none of this checkout's"
-        raise InputError(f"ID: {known}: {cli.describe_invalid(error)}") from error
+        raise InputError(f"ID: {known}: {cli.describe_invalid_settings(error)}") from error
 
 
 def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
     """Return the result of a trial that was evaluated. Raises InputError if there is none."""
-    store.sync_trials([trial_id])
+    store.download_sweeps_and_results([trial_id])
     result = store.result(trial_id)
     if result is None:
         raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; a report lists the ids")
@@ -160,10 +160,10 @@ def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
 def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: Selection) -> dict[str, Any]:
     """Return what card and programs are told of a trial."""
     forget, retain = benchmarks.get_benchmark(trial.benchmark.name).training_rows(trial.benchmark)
-    target, earlier = step_selection.load_target_evaluation(trial, store), step_selection.list_earlier(trial, store)
+    target, earlier = step_selection.load_target_evaluation(trial, store), step_selection.earlier_trials(trial, store)
     base = [trial, *earlier][-1].target
     fingerprint = base.fingerprint or ""
-    verdict = judge(trial.benchmark.name, rule, {trial.id(): result}, target or {})
+    verdict = judge_trial(trial.benchmark.name, rule, {trial.id(): result}, target or {})
     return {
         "trial": trial.id(),
         "label": trial.label(),
@@ -179,8 +179,8 @@ def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: S
             for one in reversed(earlier)
         ],
         "retain": _describe_rows(retain),
-        "metrics": dict(selection.read_metrics(result, rule, reported=True)),
-        "target_metrics": dict(selection.read_metrics(target, rule, reported=True)) if target else None,
+        "metrics": dict(selection.pick_metrics(result, rule, reported=True)),
+        "target_metrics": dict(selection.pick_metrics(target, rule, reported=True)) if target else None,
         "fault": verdict.reason if verdict.key else None,
         "outcome": verdict.outcome,
         "held_out": rule.halves,
@@ -196,7 +196,7 @@ def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: S
 def _without_places(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
-    return {key: _without_places(item) for key, item in node.items() if key not in PLACES}
+    return {key: _without_places(item) for key, item in node.items() if key not in PLACE_FIELDS}
 
 
 def _describe_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class TwoGradients(AveragingRectifier):
     def decide(self, dot: float, average_square: float, square: float) -> Combination:
         """Return both weights of the whole gradient; the step of one whose two parts cancel is skipped."""
         before = (dot, average_square, square)
-        base.check_finite(average_square)
+        base.check_norm_finite(average_square)
         table = torch.tensor([square, average_square, dot], dtype=torch.float64).view(3, 1)
         forget, retain = (float(weight) for weight in self.weights(*table))
         parts = forget * forget * square + retain * retain * average_square
@@ -79,7 +79,7 @@ class TwoGradients(AveragingRectifier):
         table = reduce(table).cpu()
         dot, retain_square, square = table.unbind(1)
         before = table.sum(0).tolist()
-        base.check_finite(before[1])
+        base.check_norm_finite(before[1])
         a, b = self.weights(square, retain_square, dot)
         forget, retain = a * a * square, b * b * retain_square
         if float((forget + 2 * a * b * dot + retain).sum()) < base.DEGENERATE * float((forget + retain).sum()):

@@ -24,7 +24,7 @@ class GU(AveragingRectifier):
         """Combine in place. Raises FloatingPointError where the retain gradient is not finite."""
         measured = torch.cat((base.dot_products(gradient, self.average), self._weighted(gradient)))
         dot, retain_square, square, in_metric, retain_in_metric = reduce(measured).tolist()
-        base.check_finite(retain_square)
+        base.check_norm_finite(retain_square)
         weight = 1 - in_metric / retain_in_metric if retain_in_metric > 0 else 1.0
         for part, mean in zip(gradient, self.average, strict=True):
             part.add_(mean.to(part.dtype), alpha=weight)

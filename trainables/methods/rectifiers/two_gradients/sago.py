@@ -26,7 +26,7 @@ class SAGO(AveragingRectifier):
                 g.copy_(torch.where(conflict, m.to(g.dtype), g))
         after = base.dot_products(gradient, self.average)
         found = reduce(torch.cat((before, after, counts))).tolist()
-        base.check_finite(found[1])
+        base.check_norm_finite(found[1])
         conflicts, elements = found[6:]
         return base.make_outcome(
             found[:3],

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
 PROGRESS, RETRY = "progress.json", "retry.json"
-CURVES = ("loss", "retain_loss", "cos_before", "cos_after")
+CURVE_COLUMNS = ("loss", "retain_loss", "cos_before", "cos_after")
 """The columns of steps.parquet that a running trial's progress tells, and that MLflow draws."""
-MAKING = "shared/making"
+SHARED_PROGRESS_FOLDER = "shared/making"
 """Where the progress of what trials share lies in a storage, in a folder each."""
 CHECKPOINT, EVALUATIONS, WEIGHTS = "checkpoint", "evaluations", "weights"
-CAME_BACK = "came_back.json"
+ATTACK_RESULTS_FILE = "came_back.json"
 """What attacks brought back, beside each attack's own file."""
-META = "meta.json"
+META_FILE = "meta.json"
 """Makes a checkpoint count; written last."""
 EVALUATED = ("finished", "collapsed")
 """Outcomes that come with metrics."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.robustness.attacks import ATTACKS, MEASURE, NONE, SECOND_HALF, SWEEP, is_relearning
+from trainables.robustness.attacks import ATTACKS, MEASURE_NAME, NONE, SECOND_HALF, SWEEP, is_relearning
 from trainables.storage.atomic_files import parse_object
+from trainables.storage.file_names import ATTACK_RESULTS_FILE
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CAME_BACK
 
 Results = Mapping[str, Mapping[str, Any]]
-LEAST = 0.05
+MIN_REMOVED = 0.05
 """Where less than this was removed, nothing can be said of what came back."""
 
 
@@ -21,7 +21,7 @@ def recovered_share(before: float, after: float, target: float, retain_gain: flo
     After Zhang et al., 2025 (2410.16454). What the retain model gains was never removed. None where little was removed.
     """
     removed = target - before
-    return (after - before - max(0.0, retain_gain)) / removed if removed > LEAST else None
+    return (after - before - max(0.0, retain_gain)) / removed if removed > MIN_REMOVED else None
 
 
 def list_attacks(model: Results, target: Results, retain: Results | None) -> list[dict[str, Any]]:
@@ -53,17 +53,17 @@ def list_attacks(model: Results, target: Results, retain: Results | None) -> lis
 
 
 def _read(results: Results | None, name: str, point: str) -> float | None:
-    return float(results[name]["points"][point][MEASURE]) if results else None
+    return float(results[name]["points"][point][MEASURE_NAME]) if results else None
 
 
-def read_attacks(key: str, started: str | None, store: Storage) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def read_attack_results(key: str, started: str | None, store: Storage) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return settings and `list_attacks` as they are kept of a model, of the trial's run that `started` then."""
-    kept = parse_object(store.read_newest(store.stress(key) / CAME_BACK) or b"") or {}
+    kept = parse_object(store.read_current_bytes(store.attack_results_folder(key) / ATTACK_RESULTS_FILE) or b"") or {}
     if not kept or kept.get("started") != started:
         return {}, []
     return kept.get("attacks", {}), kept.get("shares", [])
 
 
-def read_shares(trial_id: str, store: Storage) -> list[dict[str, Any]]:
+def read_trial_attack_results(trial_id: str, store: Storage) -> list[dict[str, Any]]:
     """Return what is kept of `list_attacks` of a trial's newest run; empty where that was not attacked."""
-    return read_attacks(trial_id, (store.result(trial_id) or {}).get("started"), store)[1]
+    return read_attack_results(trial_id, (store.result(trial_id) or {}).get("started"), store)[1]

@@ -10,7 +10,7 @@ from analysis.figures import catalog
 from analysis.labels import join_names
 from analysis.report import verdict
 from analysis.report.page import Section, TableItem, open_report_folder, save_pictures, write_page
-from analysis.report.sections import save_paper_parts
+from analysis.report.sections import save_paper_tables_and_figures
 from analysis.stats import tidy
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.sweep_results import Results
@@ -22,7 +22,7 @@ from trainables.common.errors import InputError, suggest_name
 from trainables.storage.sweep_file import NAME_AND_HASH, SweepFile
 
 
-def write_several(
+def write_several_sweeps_report(
     sweeps: dict[str, SweepFile], results: dict[str, Results], folder: Path, both: bool, command: str
 ) -> None:
     """Write tables/, figures/ and index.html of sweeps; `both`: with the paper's numbers beside the runs'."""
@@ -33,16 +33,16 @@ def write_several(
             own = own.with_runs(own.runs.assign(backbone=label))
         filling[label] = own
     lead = [
-        f"{label}: {verdict.write_verdict(compare_rectifiers(one))} {verdict.count_trials(one.runs)}."
+        f"{label}: {verdict.write_verdict(compare_rectifiers(one))} {verdict.describe_trial_counts(one.runs)}."
         for label, one in results.items()
     ]
     benchmarks = dict.fromkeys(one.goals.benchmark for one in filling.values())
     sections, sheets = [], []
     for benchmark in benchmarks:
         here = {label: one for label, one in filling.items() if one.goals.benchmark == benchmark}
-        filled, drawn = save_paper_parts(here, folder, both, f"{benchmark}-" * (len(benchmarks) > 1))
+        filled, drawn = save_paper_tables_and_figures(here, folder, both, f"{benchmark}-" * (len(benchmarks) > 1))
         if not filled:
-            frame = tidy.join_sweeps({label: one.frame for label, one in here.items()})
+            frame = tidy.join_sweeps({label: one.tidy_frame for label, one in here.items()})
             filled = [fill_table(main_layout(next(iter(here.values()))), frame)]
             filled[0].save(folder / "tables")
         sections.append(Section(benchmark.upper(), _list_items(filled), drawn))
@@ -61,7 +61,7 @@ def _write_texts(path: Path, lead: Sequence[str], sheets: Sequence[FilledTable])
     path.write_text("\n\n".join([*lead, *tables]), encoding="utf-8")
 
 
-def write_paper(names: Sequence[str], storage: str | Path, output: Path | None) -> Path:
+def write_paper_report(names: Sequence[str], storage: str | Path, output: Path | None) -> Path:
     """Write the paper's tables for sweeps, figures and a page of them, and return their folder."""
     sweeps = [match["name"] if (match := NAME_AND_HASH.fullmatch(name)) else name for name in names]
     known = sorted({name for layout in LAYOUTS.values() for name in layout.sweeps.values()})

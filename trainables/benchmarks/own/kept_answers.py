@@ -8,29 +8,29 @@ from typing import Any
 from trainables.benchmarks import metrics
 from trainables.benchmarks.base import Metrics, Records
 
-KEPT_SETS = ("retain", "other")
+SETS_TO_KEEP = ("retain", "other")
 """Sets of rows that are to be kept: those that are trained on, if no others are measured for them, and others."""
-TARGET = "target"
+TARGET_FIELD = "target"
 """Where an evaluation keeps what the model says of each row."""
 LEAST = 0.1
 """What the target model must have of something, at least, for a share of it to say anything."""
 
 
-def describe_target(records: Records) -> dict[str, Any]:
+def record_target_answers(records: Records) -> dict[str, Any]:
     """Return of each row of a set whether it is said (None: it is a text), and its exact memorisation."""
-    found: dict[str, Any] = {task: [] for task in KEPT_SETS}
-    for row in (row for row in records if row["task"] in KEPT_SETS):
+    found: dict[str, Any] = {task: [] for task in SETS_TO_KEEP}
+    for row in (row for row in records if row["task"] in SETS_TO_KEEP):
         found[row["task"]].append([None if row["is_text"] else row["said"], row["exact_memorisation"]])
     return found
 
 
-def mark_kept(records: Records, target: Mapping[str, Any]) -> None:
+def mark_kept_answers(records: Records, target: Mapping[str, Any]) -> None:
     """Write `kept` into each record of a set that is to be kept; None where the target model has nothing to keep.
 
     Of a question that the target answers with its fact: whether this model does, too. Of a text, and of questions of
     which the target answers less than a tenth so: the share of the exact memorisation, at most 1.
     """
-    for task in KEPT_SETS:
+    for task in SETS_TO_KEEP:
         tells = _answers_tell(target[task])
         for row in (row for row in records if row["task"] == task):
             said, memorised = target[task][row["index"]]
@@ -47,12 +47,12 @@ def measure_utility(found: Metrics, target: Mapping[str, Any] | None, tasks: Seq
     """
     if target is None or any(None in (found[name], target[name]) for name in tasks):
         return None
-    shares = [float(found[f"{name}_kept"] or 0) for name in KEPT_SETS if f"{name}_kept" in found]
+    shares = [float(found[f"{name}_kept"] or 0) for name in SETS_TO_KEEP if f"{name}_kept" in found]
     shares += [min(1.0, float(found[name] or 0) / target[name]) for name in tasks if target[name] >= LEAST]
     return metrics.harmonic_mean(shares) if shares else None
 
 
-def explain_left_out(evaluation: Mapping[str, Any]) -> list[str]:
+def explain_unmeasured_sets(evaluation: Mapping[str, Any]) -> list[str]:
     """Return of which sets and tasks a target model's answers cannot tell what is kept, why, and what to do."""
     scores, tasks = evaluation.get("metrics", {}), evaluation.get("benchmark", {}).get("tasks", ())
     low = {name: scores[name] for name in tasks if scores.get(name) is not None and scores[name] < LEAST}
@@ -63,7 +63,7 @@ def explain_left_out(evaluation: Mapping[str, Any]) -> list[str]:
         f"{name}: the target model answers less than {LEAST:.0%} of the questions with their facts, so what is kept is "
         "measured by exact memorisation; if it phrases them otherwise, give `fact`, a list of ways to write it, or "
         "another benchmark.template"
-        for name, rows in evaluation.get(TARGET, {}).items()
+        for name, rows in evaluation.get(TARGET_FIELD, {}).items()
         if not _answers_tell(rows)
     ]
 
