@@ -17,7 +17,7 @@ from trainables.common.provenance import ROOT
 
 
 def shared_path(*parts: str) -> Path:
-    """Return where data and models are that nobody named: in UNLEARN_SHARED, else in `shared_path` beside the
+    """Return where data and models are that nobody named: in UNLEARN_SHARED, else in `shared` beside the
     checkout."""
     return Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared")).joinpath(*parts)
 

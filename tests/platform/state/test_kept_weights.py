@@ -41,7 +41,7 @@ def keeper(
     reference = SimpleNamespace(role="original", split=trials[0].benchmark.split, evaluation="original")
     write_evaluation(store, "original", {"forget_quality": -9.0, "model_utility": 0.8})
     studies = {trial.study(): trials for trial in trials}
-    plan: Any = SimpleNamespace(sweep=sweep, trials=trials, references=[reference], studies=lambda: studies)
+    plan: Any = SimpleNamespace(sweep=sweep, trials=trials, references=[reference], trials_by_study=lambda: studies)
     return kept_weights.WeightKeeper(plan, store, choice)
 
 

@@ -48,8 +48,8 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ObjectStorag
 
 @pytest.fixture
 def reporter(copies: list[ObjectStorage]) -> TrialCallback:
-    keeper: Any = SimpleNamespace(trial_ended=lambda ended: None)
-    mirror: Any = SimpleNamespace(start_trial=lambda trial: None, add_trial=lambda key, result: None)
+    keeper: Any = SimpleNamespace(prune_after_trial=lambda ended: None)
+    mirror: Any = SimpleNamespace(start_trial_curves=lambda trial: None, log_trial_result=lambda key, result: None)
     counts = TrialCounts(name="tiny", total=1, slots=1)
     return TrialCallback(counts, copies[0], mirror, SweepStopper(), keeper, ProgressScreen(Console()))
 
