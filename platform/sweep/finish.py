@@ -19,6 +19,7 @@ from platform.state import manifest
 from platform.state.typed_commands import resume_command, storage_option
 from platform.sweep.chosen_trials import choose_trials
 from platform.tracking.mirror import MlflowMirror
+from platform.tracking.view import CHART
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common import provenance, typed_paths
@@ -69,14 +70,15 @@ def print_sweep_end(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
 
 
 def describe_mlflow_page(store: Storage, page: str) -> str:
-    """Return where MLflow shows the sweep; without a server between, below the command that starts MLflow's UI."""
+    """Return where MLflow is, or the command that starts its UI; below, the sweep's table there and its chart."""
     uri = redact(
         os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{typed_paths.shorten_path(store.root) / 'mlflow.db'}"
     )
-    if uri.startswith("http"):
-        return f"MLflow: {uri}/{page}"
     program = typed_paths.shorten_path(Path(sys.executable).with_name("mlflow"))
-    return f"MLflow: {program} ui --backend-store-uri {uri}\n        {MLFLOW_UI}/{page}"
+    server = uri if uri.startswith("http") else MLFLOW_UI
+    shown = uri if uri.startswith("http") else f"{program} ui --backend-store-uri {uri}"
+    links = [f"  {name}: {server}/{page}{end}" for name, end in (("table", ""), ("chart", CHART)) if page]
+    return "\n".join((f"MLflow: {shown}", *links))
 
 
 def suggest_next_command(plan: Plan, command: str, store: Storage) -> str:

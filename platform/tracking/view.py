@@ -13,8 +13,10 @@ from trainables import benchmarks
 from trainables.storage.sweep_file import SweepFile
 
 TAG = "mlflow.sharedViewState.{sweep}"
-PAGE = "#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey={sweep}&compareRunsMode=CHART"
-"""The part of an address that opens a view, by NAME-HASH of the sweep: not GenAI's pages, and the chart first."""
+PAGE = "#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey={sweep}"
+"""The part of an address that opens a view's table, by NAME-HASH of the sweep, and not GenAI's pages."""
+CHART = "&compareRunsMode=CHART"
+"""What opens the view's chart in place of its table."""
 
 
 def describe_view(sweep: SweepFile, runs: Sequence[Any]) -> str:
