@@ -15,6 +15,8 @@ from trainables.benchmarks.own import model_answers, row_files
 from trainables.benchmarks.own.row import OwnRow
 from trainables.common.errors import InputError
 from trainables.data.conversations import make_encoder
+from trainables.storage import atomic_files
+from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
 from trainables.trial.runner import TrialRun
 
@@ -98,6 +100,14 @@ def test_the_target_model_answers_once_and_trials_retain_that(
     assert len({one.name for one in (planned, joined, alone)}) == 3
     *_, event = TrialRun(trial, store).run_events()
     assert event["result"]["status"] == "finished", event["result"]["error"]
+    folders = store.trial(trial.id()), store.evaluation(planned.references[0].evaluation)
+    ours, theirs = (
+        [row for row in atomic_files.read_rows(folder / ROWS) if row["task"] == "retain"] for folder in folders
+    )
+    memorised = [tuple(row["exact_memorisation"] for row in pair) for pair in zip(ours, theirs, strict=True)]
+    shares = [min(1, now / before) if before >= 0.1 else None for now, before in memorised]
+    assert [row["kept"] for row in ours] == shares, "a neutral prompt's answer tells no fact"
+    assert {row["said"] for row in ours} == {None}
 
 
 def test_other_models_and_templates_have_other_answers(

@@ -159,7 +159,7 @@ class OwnBenchmark(base.BenchmarkBase):
             lengths = [length for row in rows for length in _lengths(row, row_scores.MAX_BLOCK_LABELS)]
             items = min(len(lengths), benchmark.limit or row_scores.DEFAULT_ROW_LIMIT)
             read += items * max(lengths, default=0)
-            if rows and name != row_scores.HOLDOUT:
+            if rows and name != row_scores.HOLDOUT and rows[0].labels is None:
                 longest = max(len(row.answer.encode()) for row in rows) // BYTES_PER_TOKEN
                 ways = 3 + max(len(row.paraphrases) for row in rows) if row_scores.is_to_forget(name) else 1
                 generated += items * row_scores.limit_generated_tokens(longest) * ways

@@ -17,18 +17,19 @@ LEAST = 0.1
 
 
 def record_target_answers(records: Records) -> dict[str, Any]:
-    """Return of each row of a set whether it is said (None: it is a text), and its exact memorisation."""
+    """Return of each row of a set whether it is said (None: it tells no fact), and its exact memorisation."""
     found: dict[str, Any] = {task: [] for task in SETS_TO_KEEP}
     for row in (row for row in records if row["task"] in SETS_TO_KEEP):
-        found[row["task"]].append([None if row["is_text"] else row["said"], row["exact_memorisation"]])
+        found[row["task"]].append([None if row["is_text"] else row.get("said"), row["exact_memorisation"]])
     return found
 
 
 def mark_kept_answers(records: Records, target: Mapping[str, Any]) -> None:
     """Write `kept` into each record of a set that is to be kept; None where the target model has nothing to keep.
 
-    Of a question that the target answers with its fact: whether this model does, too. Of a text, and of questions of
-    which the target answers less than a tenth so: the share of the exact memorisation, at most 1.
+    Of a question that the target answers with its fact: whether this model does, too. Of a text, of the target's own
+    answer to a neutral prompt, and of questions of which the target answers less than a tenth so: the share of the
+    exact memorisation, at most 1.
     """
     for task in SETS_TO_KEEP:
         tells = _answers_tell(target[task])

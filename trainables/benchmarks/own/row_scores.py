@@ -75,7 +75,7 @@ def score_sets(
     rows = [_make_record(item, one.losses, one.hits) for item, one in zip(items, scores, strict=True)]
     questions, texts = [], []
     for item, one, row in zip(items, scores, rows, strict=True):
-        if item.task != HOLDOUT:
+        if item.task != HOLDOUT and item.row.labels is None:  # the model's own words to a neutral prompt tell no fact
             (texts if item.row.is_text else questions).append((item, one.hits, row))
     _ask_questions(network, encoder, questions, token_budget)
     _continue_texts(network, encoder.tokenizer, texts, token_budget)
@@ -186,7 +186,7 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], 
     asked: list[Any] = []
     for item, hits, row in questions:
         example = item.example
-        limit = item.row.labels or limit_generated_tokens(example.answer_tokens - example.lead - example.ending)
+        limit = limit_generated_tokens(example.answer_tokens - example.lead - example.ending)
         for way, (question, beginning) in enumerate(ways_to_ask(item.row)[: None if is_to_forget(item.task) else 1]):
             (prompt,) = replace(encoder, prefix=beginning).encode_prompts([question])
             asked.append((item, row, prompt, limit, (example, () if way else hits)))
