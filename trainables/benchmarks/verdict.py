@@ -64,4 +64,4 @@ def _find_fault(chosen: Candidate, target: Candidate | None, rule: Selection) ->
     removed = chosen.removal - target.removal
     if removed <= 0:
         return "nothing was removed"
-    return "" if removed >= LEAST_REMOVED * abs(target.removal) else f"less than {LEAST_REMOVED:.0%} was removed"
+    return "" if removed >= LEAST_REMOVED * abs(target.removal) - 1e-9 else f"less than {LEAST_REMOVED:.0%} was removed"

@@ -31,6 +31,7 @@ def document(said: float | None, utility: float | None) -> dict[str, Any]:
         (FLOOR, [(0.3, 0.0)], (1.0, 1.0), "0", "the utility is 0; give more or other retain rows"),
         (FLOOR, [(1.0, 1.0)], (1.0, 1.0), "0", "nothing was removed"),
         (FLOOR, [(0.95, 1.0)], (1.0, 1.0), "0", "less than 10% was removed"),
+        (FLOOR, [(0.9, 1.0)], (1.0, 1.0), "0", ""),
         (FLOOR, [(0.0, 1.0)], (0.05, 1.0), "0", "nothing was there to remove, "),
         (FLOOR, [(0.3, None)], (1.0, None), None, "no utility could be measured; "),
         (FLOOR, [(0.0, None)], (0.0, None), None, "nothing was there to remove, "),
