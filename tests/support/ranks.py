@@ -61,8 +61,6 @@ def _engine(world: int, job: Job, target: str) -> Any:
     from trainables.training import engine, model_files
 
     network, tokenizer = model_files.load_model(Model(path=target), job.get("precision", "fp32"))
-    if job.get("checkpointing"):
-        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if job.get("lora"):
         torch.manual_seed(SEED)
         network = model_files.add_lora_adapters(network, job["lora"], 16)
@@ -104,14 +102,11 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
         forget=encoded[0],
         retain=encoded[1],
         objective=objectives.make_objective(job.get("method", "npo"), constants),
-        rectifier=rectifiers.make_rectifier(
-            **{"name": "gru", "gamma": 0.8, "tau": job.get("tau")} | job.get("rule", {})
-        ),
+        rectifier=rectifiers.make_rectifier(**{"name": "gru", "gamma": 0.8} | job.get("rule", {})),
         training=training,
         seed=SEED,
         pad=tokenizer.pad_token_id,
         micro_batch=job.get("micro_batch"),
-        observe=job.get("observe"),
     )
     records = list(loop.train(runner, task))
     weights = torch.cat([part.double().reshape(-1) for part in runner.gather().values()] or [torch.zeros(1)])

@@ -10,7 +10,7 @@ import pytest
 from analysis import report
 from analysis.stats import chosen_settings
 from analysis.tables import detail_tables
-from tests.support.benchmark_store import SAME_ROWS, main_rows, metrics, report_tables, write_store
+from tests.support.benchmark_store import SAME_ROWS, main_rows, metrics, write_store
 from tests.support.sweep_store import GRU, NONE, Results, make_sweep, read, write_sweep, write_trial
 from trainables.config.settings import Selection
 
@@ -61,7 +61,7 @@ def test_halves_choose_on_one_half_and_report_the_other(tmp_path: Path) -> None:
         assert not (pd.read_csv(folder / f"{stem}.csv").select_dtypes("number") == 99.0).to_numpy().any()
     assert pd.read_csv(folder / "tables/trials.csv")["choice.utility"].tolist() == [50.0, 52.0, 53.0]
     halved(tmp_path / "whole", RULE | {"halves": False})
-    markdown = report_tables(tmp_path / "whole")["main.md"]
+    markdown = (report.build_report("muse", tmp_path / "whole") / "tables/main.md").read_text()
     assert main_rows(markdown)["Original"] == ["99.0000", "99.0000", "99.0000", "52.0000"]
     assert SAME_ROWS in markdown
 
