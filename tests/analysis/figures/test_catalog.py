@@ -1,11 +1,13 @@
 """Pairs, arrows and a report's pictures as a whole: they have the tables' numbers and can be read."""
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Annotation
 
 from analysis import paper
@@ -14,6 +16,7 @@ from analysis.figures.panel_data import select_rows_varying_gamma_tau
 from tests.support.figure_texts import labels, overlapping, texts
 from tests.support.grid_sweep import FQ, MU, grid_results, panel_titles, paper_values
 from tests.support.sweep_store import GRU, MODELS, NONE, Results, make_sweep
+from trainables.config.method_tables import METHODS, RECTIFIERS
 
 grid_sweep = grid_results
 
@@ -101,3 +104,28 @@ def test_equal_numbers_give_equal_bytes(grid_sweep: Results, tmp_path: Path) -> 
     assert names == ["gamma.csv", "gamma.pdf", "gamma.png", "gamma.svg"]
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
+# A method is a colour and a rectifier a mark
+
+
+def contrast(colour: str) -> float:
+    """Against white, by WCAG 2.2: 1.05 over the relative luminance and 0.05."""
+    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
+    return 1.05 / (sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True)) + 0.05)
+
+
+def test_every_pair_of_method_and_rectifier_has_its_own_colour_and_mark() -> None:
+    looks = {}
+    for method in METHODS:
+        for rectifier in RECTIFIERS:
+            look = style.marker_style(method, rectifier)
+            face = to_hex(look.get("markerfacecolor", look["color"]))
+            looks[method, rectifier] = (to_hex(look["color"]), str(look["marker"]), face == "#ffffff")
+    assert len(set(looks.values())) == len(METHODS) * len(RECTIFIERS)
+    colours = {method: style.method_colour(method) for method in METHODS}
+    assert len(set(colours.values())) == len(METHODS)
+    assert min(contrast(colour) for colour in colours.values()) >= 3
+    assert min(contrast(colour) for colour in (style.GREY, style.GAIN, style.LOSS)) >= 4.5, "they are of texts, too"
+    for one, other in combinations([*colours.values(), style.GAIN, style.LOSS], 2):
+        assert sum((a - b) ** 2 for a, b in zip(to_rgb(one), to_rgb(other), strict=True)) ** 0.5 > 0.12, (one, other)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.report import verdict
@@ -110,7 +110,6 @@ def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: fl
     assert utility["sign"] == sign
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm(values: list[float]) -> None:
     """As Holm states it: the k-th smallest p is held against level / (m - k + 1), up to the first that fails."""

@@ -10,17 +10,14 @@ import pytest
 from platform.plan.plan import Plan
 from platform.state import disk
 from platform.state.trial_outcomes import read_sweep_state
-from tests.support import shrunk_sweeps, tiny
+from tests.support import own_rows, shrunk_sweeps, tiny
 from tests.support.small_sweep import plan_named
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.storage.file_names import WEIGHTS
 from trainables.storage.folder_storage import Storage
 
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.write_model(tmp_path_factory.mktemp("model") / "mine", layers=1)
+target = own_rows.target
 
 
 @pytest.fixture

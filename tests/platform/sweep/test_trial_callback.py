@@ -17,20 +17,15 @@ from platform.state.limits import SweepStopper
 from platform.sweep.console import ProgressScreen, TrialCounts
 from platform.sweep.trial_callback import TrialCallback
 from tests.support import machines, starts
+from tests.support.tracked_store import TRIALS
 from trainables.common import cli
-from trainables.config.settings import Benchmark, Model
-from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
 from trainables.storage.object_storage import ObjectStorage
 from trainables.storage.opening import open_storage
 
-CONFIG = Trial(
-    method="ga",
-    benchmark=Benchmark(data="data", fingerprint="files:0"),
-    target=Model(path="models/full", fingerprint="files:1"),
-)
+CONFIG = TRIALS["finished"]
 KEY = CONFIG.id()
 
 

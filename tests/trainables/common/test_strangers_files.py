@@ -21,7 +21,7 @@ from platform.plan.build import make_plan
 from search_spaces.schema.sweep import load_sweep
 from tests.support import tiny
 from tests.support.own_rows import settings
-from tests.support.starts import in_process, invoke
+from tests.support.starts import assert_refused, in_process, invoke
 from trainables import run
 from trainables.common import deadlines, fingerprints
 from trainables.common.errors import InputError
@@ -82,11 +82,6 @@ def dry_run(given: Path, **changed: Path) -> Any:
     files = {part: given / f"{part}.jsonl" for part in ("forget", "retain")} | changed
     words = [word for one in settings(files.pop("target", given / "model"), files) for word in ("--set", one)]
     return in_process("own", *words, "--storage", given / "runs", "--dry-run")
-
-
-def assert_refused(done: Any, said: str) -> None:
-    assert (done.exit_code, done.stderr.count("\n"), done.stderr[:7]) == (2, 1, "error: "), done.output
-    assert said in done.stderr
 
 
 LOOP = b"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"

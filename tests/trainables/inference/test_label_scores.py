@@ -35,7 +35,7 @@ def test_scores_are_those_of_each_example_alone(family: str) -> None:
         check_scores(model, [*groups, []], budget)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.tuples(IDS, IDS), min_size=1, max_size=4), max_size=4), st.integers(1, 60))
 def test_any_groups_are_scored_as_each_example_alone(groups_of_pairs: list[Any], budget: int) -> None:
     check_scores(

@@ -28,7 +28,7 @@ TOFU = tofu.TofuBenchmark()
 
 seeds, sizes = st.integers(0, 10_000), st.integers(2, 6)
 fractions = st.floats(0.01, 0.95)
-shown = settings(max_examples=60, deadline=None)
+shown = settings(max_examples=60)
 
 
 @dataclass(frozen=True)

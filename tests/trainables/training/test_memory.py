@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.backbones.llama2 import LLAMA2
@@ -58,7 +58,6 @@ def test_a_7b_model_on_eight_ranks_by_hand() -> None:
     assert states(1, 1, engine="deepspeed").gradients == SEVEN * (2 + 4)
 
 
-@settings(deadline=None)
 @given(ranks=st.integers(1, 64), precision=st.sampled_from(["fp32", "bf16"]), method=st.sampled_from(["ga", "ga_kl"]))
 def test_a_higher_stage_never_needs_more(ranks: int, precision: str, method: str) -> None:
     totals = [states(stage, ranks, precision=precision, method=method).total for stage in (1, 2, 3)]
