@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -17,21 +16,13 @@ from ray.tune.search import Searcher
 
 from platform.plan.spaces import Space
 from platform.schedule import searcher
-from platform.schedule.ray_session import Placement
 from platform.schedule.study import FLOOR_CONSTRAINT, Study, read_goal_values
-from platform.state import manifest
-from platform.state.limits import SweepStopper
-from platform.sweep.run_on_ray import make_searcher
 from search_spaces.schema.axes import Axis, Range
 from search_spaces.schema.sweep import Search
-from tests.support import small_sweep
 from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
-from trainables.storage import atomic_files
-from trainables.storage.file_names import CHECKPOINT, META_FILE, PROGRESS
-from trainables.storage.folder_storage import Storage
 
 Outcome = tuple[float, float] | None
 
@@ -227,21 +218,6 @@ def test_a_search_may_have_other_goals() -> None:
     ):
         with pytest.raises(InputError, match=words):
             benchmarks.choose_goals(benchmark, names)
-
-
-@pytest.mark.parametrize("left", [f"{CHECKPOINT}/{META_FILE}", PROGRESS])
-def test_resume_asks_for_what_the_storage_has_in_flight(tmp_path: Path, left: str) -> None:
-    """Two trials of one study were killed, with a checkpoint or without one yet."""
-    small, store = small_sweep.write(tmp_path / "small"), Storage(tmp_path / "runs")
-    only = ["benchmark.split=forget05", "method=npo"]
-    state = small.state(store, "seed=0,1,2,3", only=only, strategy="optuna", budget=6)
-    unfinished = state.plan.trials_by_study()["forget05/npo/gru"][9:13:3]
-    for trial in unfinished:
-        atomic_files.write_json(store.trial(trial.id()) / left, {"step": 4})
-    manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
-    search, total = make_searcher(state, store, SweepStopper(), Placement(1, "PACK"), "none")
-    asked = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
-    assert [trial for trial in asked if trial.study() == unfinished[0].study()][:2] == unfinished
 
 
 # What Optuna's samplers propose

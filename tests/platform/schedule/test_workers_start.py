@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.environment import RunModule, clean_environment
-from tests.support.ports import free_port
+from tests.support.environment import RunModule, clean_environment, free_port
 from tests.support.small_sweep import Small
 
 SITE = next(path for path in sys.path if (Path(path) / "ray" / "__init__.py").is_file())

@@ -114,9 +114,7 @@ def test_bad_rows_and_an_incomplete_model_are_told(trial_inputs: Any, run: Run, 
     data = spoiled(trial_inputs, tmp_path / "rows", "forget25_perturbed", '{"question": "a", "answer": "b"}')
     assert_refused(run(data=data), "benchmark.data: row 1 of forget25_perturbed in", "its columns: question, answer")
     data = spoiled(trial_inputs, tmp_path / "none", "retain_perturbed", None)
-    assert_refused(
-        run(data=data), "benchmark.data: ", "has no retain_perturbed.json, .jsonl or .parquet; it has"
-    )
+    assert_refused(run(data=data), "benchmark.data: ", "has no retain_perturbed.json, .jsonl or .parquet; it has")
     shutil.copytree(trial_inputs.target, tmp_path / "model")
     (tmp_path / "model" / "tokenizer.json").unlink()
     assert_refused(
