@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.support import reference
-from tests.support.encoding import encode_rows
+from tests.support.tiny import encode_rows
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector
 from trainables.config.shared_artifacts import SharedVector

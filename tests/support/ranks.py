@@ -93,7 +93,7 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     from trainables.training import loop
 
     runner, training, tokenizer = _engine(world, job, target)
-    from tests.support.encoding import encode_rows
+    from tests.support.tiny import encode_rows
 
     sides = tofu.TofuBenchmark().training_rows(Benchmark(data=data, split=split))
     encoded = [encode_rows(tokenizer, side, "llama2", "paper", 192) for side in sides]

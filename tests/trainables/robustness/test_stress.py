@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import tiny
-from tests.support.encoding import encode_rows
 from tests.support.starts import invoke
+from tests.support.tiny import encode_rows
 from trainables import stress
 from trainables.benchmarks.tofu import row_scores, rows
 from trainables.config.settings import Benchmark, Model, Resources

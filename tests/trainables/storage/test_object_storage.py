@@ -214,20 +214,6 @@ def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str,
 # Addresses
 
 
-def test_a_file_system_of_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
-    here = open_storage("memory://runs/one")
-    assert isinstance(here, ObjectStorage)
-    write_trial(here, "a1")
-    here.push_trial("a1")
-    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / "there"))
-    there = open_storage("memory://runs/one")
-    there.download_sweeps_and_results(["a1"])
-    assert there.result("a1") == here.result("a1")
-    set_aside([there.trial("a1")], there)
-    assert {name.split("/")[0] for name in names(here)} == {"set_aside"}
-
-
 @pytest.mark.parametrize(
     ("address", "said"),
     [

@@ -189,14 +189,10 @@ def kept(network: Any) -> int:
     [
         ("Llama", "gd", 5, None, "fp32"),
         ("Mistral", "gd", 5, None, "fp32"),
-        ("Qwen2", "npo", 5, None, "fp32"),
         ("Phi", "npo_kl", 5, None, "fp32"),
         ("Llama", "gd", 5, 8, "fp32"),
-        ("Phi", "gd", 5, 8, "fp32"),
         ("Llama", "rmu", 5, None, "fp32"),
-        ("Mistral", "rmu", 1, None, "fp32"),
         ("Llama", "gd", 5, None, "bf16"),
-        ("Phi", "gd", 5, None, "bf16"),
         ("Mistral", "rmu", 5, None, "bf16"),
     ],
 )
