@@ -155,15 +155,20 @@ def ray_session(root: Path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def join(ray_session: None, run_module: RunModule) -> RunModule:
-    """`join(*arguments)`: a start of platform.sweep that joins the running Ray, which spares it one of its own."""
+def joined(ray_session: None) -> dict[str, str]:
+    """Return the environment of a start that joins the running Ray, which spares it one of its own."""
     import ray
 
-    address = ray.get_runtime_context().gcs_address
+    known = {name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH_")}
+    return known | {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+
+
+@pytest.fixture(scope="session")
+def join(joined: dict[str, str], run_module: RunModule) -> RunModule:
+    """`join(*arguments)`: a start of platform.sweep that joins the running Ray."""
 
     def start(*arguments: object, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-        known = {name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH_")}
-        return run_module("platform.sweep", *arguments, "--address", address, timeout=timeout, **known)
+        return run_module("platform.sweep", *arguments, "--address", joined["RAY_ADDRESS"], timeout=timeout, **joined)
 
     return start
 

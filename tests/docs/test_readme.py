@@ -22,10 +22,10 @@ BY_TESTS = {
     r"python -m platform\.status \w+": "test_stopped_trials",
     r"python -m platform\.tracking sync \w+": "test_runs",
     r"python -m analysis\.report \w+": "test_report",
-    r"python -m analysis\.report \w+ \w+": "test_several_sweeps",
+    r"python -m analysis\.report \w+ \w+": "test_benchmark_reports",
     r"python -m trainables\.run runs/trials/ID/config\.json --storage again": "test_run",
     r"python -m trainables\.export ID --output DIR": "test_export",
-    r"python -m trainables\.export ID --push ORG/NAME": "test_push",
+    r"python -m trainables\.export ID --push ORG/NAME": "test_export",
     r"python -m trainables\.export ID --settings FILE\.yaml": "test_export",
     r"python -m trainables\.chat ID .*": "test_chat",
     r"python -m trainables\.evaluate --benchmark own .*": "test_own_sweep",
@@ -33,6 +33,11 @@ BY_TESTS = {
     r"python -m trainables\.stress (ID|DIR) .*": "test_stress",
     r"\.venv/bin/mlflow ui --backend-store-uri .*": "means",
     r"python -m trainables\.export \.\./x": "test_export",
+    r"(srun --gpus=1 )?python -m trainables\.export ID --output DIR --storage .*": "test_export",
+    r"python -m platform\.cluster check clusters/kuberay\.yaml": "test_cluster_file",
+    r"python -m platform\.cluster account cluster\.yaml": "test_cluster_account",
+    r"python -m platform\.sweep tofu_llama --cluster clusters/kuberay\.yaml": "test_kuberay_jobs",
+    r"python -m platform\.status tofu_llama --storage s3://BUCKET/FOLDER": "test_s3_sweep",
 }
 """A command's pattern -> the file of tests that runs its like. MLflow's page is opened if there is a Chromium."""
 NOBODY = {
@@ -42,6 +47,12 @@ NOBODY = {
     "source .venv/bin/activate": "the shell's own; what it puts on the PATH is named by its path here",
     "pre-commit install": "a tool that is not among our dependencies; its hooks run below",
     "hf auth login": "asks for a person's token",
+    "docker build -t REGISTRY/unlearning:TAG .": "test_cluster_file builds it",
+    "docker push REGISTRY/unlearning:TAG": "the engine's own",
+    "kubectl create secret generic unlearning --from-env-file=.env": "Kubernetes' own",
+    "kubectl create --dry-run=server --filename clusters/kuberay.yaml": "Kubernetes' own",
+    "squeue --me": "Slurm's own",
+    "export UNLEARN_STORAGE=/scratch/me/unlearning": "the shell's own",
     ".venv/bin/python -m pytest tests/trainables/methods/test_rectification.py": "is a part of these very tests",
 }
 """Commands that nothing runs, and why."""
@@ -50,9 +61,12 @@ MADE = [line for line in TYPED if line.startswith("make ")]
 TRIED = [line for line in TYPED if re.match(r"python -m platform\.sweep (?!.*(--cluster|s3://))", line)]
 
 
-def test_every_command_of_the_pages_is_run_by_somebody() -> None:
-    known = {*MADE, *TRIED, *NOBODY, *pages.cluster_commands()}
-    assert len(TYPED) > 40
+def test_every_command_of_the_pages_is_run_by_somebody(root: Path) -> None:
+    """A rehearsal runs those that stand in it as on the pages."""
+    source = "".join(path.read_text() for path in (root / "tests/rehearsal").glob("rehearse*.py"))
+    rehearsed = [line for line in pages.cluster_commands() if f'"{line}"' in source]
+    known = {*MADE, *TRIED, *NOBODY, *rehearsed}
+    assert (len(TYPED) > 40, len(rehearsed) > 8) == (True, True)
     assert [line for line in TYPED if line not in known and not any(re.fullmatch(one, line) for one in BY_TESTS)] == []
 
 
@@ -61,10 +75,9 @@ def test_commands_that_other_tests_run(pattern: str, root: Path) -> None:
     """The file of tests is there and names the command's module; the page's options are the module's."""
     (path,) = (root / "tests").rglob(f"{BY_TESTS[pattern]}.py")
     for line in (line for line in TYPED if re.fullmatch(pattern, line)):
-        module = line.split()[2] if line.startswith("python -m ") else "mlflow"
-        assert module.rpartition(".")[2] in path.read_text(encoding="utf-8")
-        if module != "mlflow":
-            assert set(re.findall(r"--[a-z-]+", line)) <= options(module), line
+        words = line.partition("python -m ")[2]
+        assert (words.split() or ["mlflow"])[0].rpartition(".")[2] in path.read_text(encoding="utf-8")
+        assert set(re.findall(r"--[a-z-]+", words)) <= (options(words.split()[0]) if words else set()), line
 
 
 def options(module: str) -> set[str]:

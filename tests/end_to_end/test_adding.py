@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +97,18 @@ def test_an_added_objective_and_rectifier_are_planned_in_any_sweep(run: Run, sma
     assert "'agree' or 'equal' (got 'agre')" in refused.stderr
 
 
-def spoil(copy: Path, changes: Changes) -> list[Path]:
-    """Write each file with a change as wrong_NUMBER.py beside it."""
+@contextlib.contextmanager
+def spoil(copy: Path, changes: Changes) -> Iterator[list[Path]]:
+    """Write each file with a change as wrong_NUMBER.py beside it until the block ends."""
     files = [(copy / file).with_name(f"wrong_{number}.py") for number, (file, _, _) in enumerate(changes)]
     for path, (file, change, _) in zip(files, changes, strict=True):
         assert change[0] in FILES[file]
         path.write_text(FILES[file].replace(*change, 1))
-    return files
+    try:
+        yield files
+    finally:
+        for path in files:
+            path.unlink()
 
 
 def check_problems(said: str, copy: Path, files: list[Path], changes: Changes) -> None:
@@ -124,14 +130,10 @@ WRONG_FILES = (
 
 
 def test_wrong_files_are_named_before_they_run_and_hinder_no_other(copy: Path, run: Run, small: Small) -> None:
-    files = spoil(copy, WRONG_FILES)
     wrong = small.flags("method=wrong_0,wrong_1,wrong_2,wrong_3", "rectifier.name=wrong_4,wrong_5,wrong_6")
-    try:
+    with spoil(copy, WRONG_FILES) as files:
         done = run("platform.sweep", "tofu_tiny", "--dry-run", *wrong)
         assert run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=npo")).returncode == 0
-    finally:
-        for path in files:
-            path.unlink()
     assert done.returncode == 2
     check_problems(done.stderr, copy, files, WRONG_FILES)
 
@@ -143,14 +145,10 @@ def test_an_added_backbone(run: Run, copy: Path) -> None:
     larger = planned(run, "tofu_phi", "--strategy", "paper")
     assert 0 < found["gpu_hours"] < larger["gpu_hours"]
     assert all(need["bytes"]["weights"] == pytest.approx(2 * 134.5e6, rel=0.01) for need in found["memory"])
-    text = FILES[BACKBONE]
-    (copy / BACKBONE).write_text(text.replace("lr=2e-5", 'lr="fast"'))
-    try:
+    with spoil(copy, ((BACKBONE, ("lr=2e-5", 'lr="fast"'), ""),)) as (file,):
         done = run("platform.sweep", "tofu_phi", "--dry-run", "--set", "backbone=Phi-1.5")
-    finally:
-        (copy / BACKBONE).write_text(text)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {BACKBONE}: lr: Input should be a valid number")
+    assert done.stderr.startswith(f"error: {file.relative_to(copy)}: lr: Input should be a valid number")
 
 
 def test_a_trial_of_what_is_added(run: Run, trial_inputs: Any, tmp_path: Path) -> None:
@@ -206,12 +204,8 @@ WRONG_SWEEPS = (
 
 
 def test_wrong_sweep_files_are_named_and_hide_no_other(copy: Path, run: Run) -> None:
-    files = spoil(copy, WRONG_SWEEPS)
-    try:
+    with spoil(copy, WRONG_SWEEPS) as files:
         done, alone = run("platform.sweep", "--list"), run("platform.sweep", "wrong_1", "--dry-run")
-    finally:
-        for file in files:
-            file.unlink()
     assert (done.returncode, alone.returncode) == (2, 2)
     check_problems(done.stderr, copy, files, WRONG_SWEEPS)
     assert alone.stderr.startswith(f"error: search_spaces/wrong_1.py: {WRONG_SWEEPS[1][2]}")

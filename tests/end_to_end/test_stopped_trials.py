@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +15,14 @@ from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
 from tests.support.environment import RunModule, TrialInputs, clean_environment, type_settings
 
-Start = Callable[..., subprocess.CompletedProcess[str]]
 pytestmark = pytest.mark.slow
 GRADIENTS, ONE = ("--only", "method=ga,npo"), ("--max-concurrent", "1")
 
 
-@pytest.fixture
-def start(run_module: RunModule, tmp_path: Path) -> Start:
-    """`start(inputs, settings, *more, status=0)`: a start of tofu_tiny with a models folder and rows of its own."""
-
-    def run(inputs: TrialInputs, settings: tuple[str, ...], *more: str, status: int = 0) -> Any:
-        if not (tmp_path / "models").is_dir():
-            small_sweep.write_inputs(inputs, tmp_path)
-        folders = (f"benchmark.data={tmp_path / 'data'}", f"models={tmp_path / 'models'}")
-        typed = ["tofu_tiny", *type_settings((*folders, *settings)), *more]
-        done = run_module("platform.sweep", *typed, "--storage", tmp_path / "runs", OMP_NUM_THREADS="1")
-        assert done.returncode == status, done.stdout + done.stderr
-        return done
-
-    return run
+def type_words(inputs: TrialInputs, place: Path) -> list[str]:
+    """Return the words of a start of tofu_tiny with a models folder and rows of its own."""
+    settings = (*small_sweep.write_inputs(inputs, place), *SETTINGS)
+    return ["tofu_tiny", *type_settings(settings), *GRADIENTS, "--storage", str(place / "runs")]
 
 
 def test_mlflow_shows_no_run_that_nobody_runs_after_an_interrupt(
@@ -42,10 +30,7 @@ def test_mlflow_shows_no_run_that_nobody_runs_after_an_interrupt(
 ) -> None:
     from mlflow import MlflowClient
 
-    small_sweep.write_inputs(trial_inputs, tmp_path)
-    folders = (f"benchmark.data={tmp_path / 'data'}", f"models={tmp_path / 'models'}")
-    typed = ["tofu_tiny", *type_settings((*folders, *SETTINGS)), *GRADIENTS, *ONE, "--storage", str(tmp_path / "runs")]
-    command = [sys.executable, "-m", "platform.sweep", *typed]
+    command = [sys.executable, "-m", "platform.sweep", *type_words(trial_inputs, tmp_path), *ONE]
     with subprocess.Popen(command, cwd=root, env=clean_environment(), stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         assert any(line.startswith("ga-forget25-s0 (") for line in driver.stdout)
@@ -60,13 +45,15 @@ def test_mlflow_shows_no_run_that_nobody_runs_after_an_interrupt(
 
 
 def test_spent_gpu_hours_stop_a_sweep_that_goes_on_with_more(
-    start: Start, trial_inputs: TrialInputs, run_module: RunModule, tmp_path: Path
+    trial_inputs: TrialInputs, run_module: RunModule, tmp_path: Path
 ) -> None:
     """The preparation spends a small budget alone; with a little more one trial begins, and ends; with it no other."""
-    runs = tmp_path / "runs"
+    runs, typed = tmp_path / "runs", type_words(trial_inputs, tmp_path)
 
     def spend(hours: str, *more: str, status: int = 3) -> str:
-        return start(trial_inputs, SETTINGS, *GRADIENTS, "--gpu-hours", hours, *more, status=status).stdout
+        done = run_module("platform.sweep", *typed, "--gpu-hours", hours, *more, OMP_NUM_THREADS="1")
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout
 
     said = spend("0.00001", *ONE)
     assert "stopped: --gpu-hours 1e-05: " in said

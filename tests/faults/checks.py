@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.faults.sweep import Round, Watch, sweep_of
+from tests.support.interrupted import TIMING
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, LOST, RESULT, ROWS, STEPS
 from trainables.storage.folder_storage import Storage
@@ -16,7 +17,6 @@ from trainables.storage.sweep_file import SweepFile
 
 KEPT = (CONFIG, RESULT, STEPS, ROWS, "weights")
 OTHERS = ("collapsed", "diverged", "failed", "out_of_memory", "lost", "missing")
-TIMING = ("tokens_per_second", "peak_memory_bytes")
 
 
 @dataclass

@@ -17,8 +17,7 @@ import psutil
 import pytest
 
 from tests.faults.sweep import PATIENCE
-from tests.support.environment import clean_environment
-from tests.support.ports import free_port
+from tests.support.environment import clean_environment, free_port
 
 DISK = "96m"
 """Room for what a start forecasts of a few trials."""

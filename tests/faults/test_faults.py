@@ -52,15 +52,6 @@ def rounds(usual: int) -> pytest.MarkDecorator:
 
 
 @pytest.fixture(scope="module")
-def joined(ray_session: None) -> dict[str, str]:
-    """Environment of a start that joins the running Ray, which spares it one of its own."""
-    import ray
-
-    known = {name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH_")}
-    return known | {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
-
-
-@pytest.fixture(scope="module")
 def ground(
     trial_inputs: TrialInputs, joined: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[list[str], Storage]:

@@ -11,7 +11,6 @@ import psutil
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply_overrides
 from search_spaces.tofu_tiny import SWEEP
-from tests.faults import test_faults
 from tests.faults.checks import differences, litter, mirrored, restarted, rewritten, twice
 from tests.faults.sweep import PATIENCE, Command, Round, Watch, saved, sweep_of, type_words, write_inputs
 from tests.support import small_sweep
@@ -21,8 +20,6 @@ from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, PROGRESS, RESULT
 from trainables.storage.folder_storage import Storage
 from trainables.trial.runner import TrialRun
-
-joined = test_faults.joined
 
 
 def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(

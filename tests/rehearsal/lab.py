@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from tests.support import pages
-from tests.support.environment import ROOT
+from tests.support.environment import ROOT, free_port
 
 HOSTS = Path(__file__).with_name("hosts.sh")
 FILE = "clusters/rehearsal.yaml"
@@ -147,13 +147,13 @@ class Lab:
 
     @contextlib.contextmanager
     def forward(self, text: str, port: int) -> Iterator[str]:
-        """The address here that an `ssh` or `ray dashboard` line of the pages forwards: `port`, or a free one."""
-        free, words = _free_port(port), self.words_of(text)
+        """The address here that an `ssh` or `ray dashboard` line of the pages forwards: of a free port, not `port`."""
+        free, words = free_port(), self.words_of(text)
         if words[0] == "ssh":
             trust = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]  # keys are new each time
             login = ["-i", str(self.folder / "id"), *trust, f"root@{self.net}.10"]
             words = [*(word.replace(f"{port}:/home/ubuntu", f"{free}:/srv/home") for word in words[:-3]), *login]
-        elif free != port:
+        else:
             words += ["--port", str(free)]
         tunnel = self.begin(*words)
         try:
@@ -207,13 +207,3 @@ def wait_until(seconds: float, condition: str, holds: Callable[[], object]) -> N
     while not holds():
         require(time.monotonic() < end, f"waited {seconds:.0f} s in vain: {condition}")
         time.sleep(0.2)
-
-
-def _free_port(port: int) -> int:
-    """This port of the loopback address, or another one where it is taken."""
-    for wanted in (port, 0):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", wanted))
-            return probe.getsockname()[1]
-    raise Broken("no port is free")

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from tests.rehearsal import lab, rehearse, rehearse_slurm
-from tests.support import pages
 
 
 @pytest.mark.rehearsal
@@ -55,35 +54,3 @@ def test_the_rehearsal_runs_what_the_file_for_own_machines_says(root: Path) -> N
         assert given == own[name], name
     assert ours["setup_commands"][1:] == own["setup_commands"][1:]
     assert own["setup_commands"][0] == "cd ~/unlearning && make setup"
-
-
-ELSEWHERE = {
-    "python -m platform.cluster account cluster.yaml": "AWS alone has accounts: tests/platform/cluster",
-    "make rehearsal": "is the rehearsal itself",
-    "make rehearsal-slurm": "is the rehearsal itself",
-    'make rehearsal ARGS="--shared DIR"': "is the rehearsal itself",
-    "make setup": "has made the .venv that the hosts share",
-    "hf auth login": "asks for a person's token",
-    "docker build -t REGISTRY/unlearning:TAG .": "test_image",
-    "docker push REGISTRY/unlearning:TAG": "the engine's own",
-    "kubectl create secret generic unlearning --from-env-file=.env": "Kubernetes' own",
-    "python -m platform.cluster check clusters/kuberay.yaml": "test_cluster_file",
-    "kubectl create --dry-run=server --filename clusters/kuberay.yaml": "Kubernetes' own",
-    "python -m platform.sweep tofu_llama --cluster clusters/kuberay.yaml": "test_kuberay_jobs",
-    "python -m platform.status tofu_llama --storage s3://BUCKET/FOLDER": "test_s3_sweep",
-    "squeue --me": "Slurm's own",
-    "export UNLEARN_STORAGE=/scratch/me/unlearning": "the shell's own",
-    "python -m platform.status tofu_llama": "test_stopped_trials",
-    "srun --gpus=1 python -m trainables.export ID --output DIR --storage /scratch/me/unlearning": "test_export",
-    "python -m trainables.export ID --output DIR --storage s3://BUCKET/FOLDER": "test_export",
-}
-"""Commands of those pages that no host of one's own can answer, and what runs them instead."""
-
-
-def test_the_rehearsal_types_the_commands_of_the_pages(root: Path) -> None:
-    """They stand in the rehearsal as in README.md and docs/cluster.md, or in the list of what runs elsewhere."""
-    said = pages.cluster_commands()
-    assert len(said) >= 10
-    assert set(said) > set(ELSEWHERE)
-    source = "".join(path.read_text(encoding="utf-8") for path in (root / "tests" / "rehearsal").glob("rehearse*.py"))
-    assert [line for line in said if line not in ELSEWHERE and f'"{line}"' not in source] == []

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from analysis.report import sections
-from tests.support.sweep_store import SETTINGS, grid, read, write_sweep, write_trial
+from tests.support.sweep_store import SETTINGS, grid, write_sweep, write_trial
 from trainables import benchmarks
 
 # benchmark -> split, how far a seed is from the last one, and the goals of each setting (method, place in SETTINGS).
@@ -72,15 +71,6 @@ def write_store(store: Path, name: str, **given: Any) -> Path:
     }
     write_sweep(store, trials, name=name, benchmark=name, splits=(SPLITS[name],), models=models, **given)
     return store
-
-
-def report_tables(folder: Path) -> dict[str, str]:
-    """Return the tables of the report of a store's only sweep by their names."""
-    made = sections.Report(folder / "written", read(folder))
-    (made.folder / "tables").mkdir(parents=True)
-    sections.write_main(made)
-    sections._write_lists(made)
-    return {path.name: path.read_text() for path in (made.folder / "tables").iterdir()}
 
 
 def main_rows(markdown: str) -> dict[str, list[str]]:

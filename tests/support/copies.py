@@ -13,21 +13,17 @@ from safetensors.torch import load_file, save_file
 from trainables.common.fingerprints import RECIPE_FILE
 
 
-def with_dropout(trial_inputs: Any, folder: Path) -> Any:
-    """The same store with dropout in the target's attention."""
-    return _copy(trial_inputs, folder, attention_dropout=0.2)
-
-
 def tied(trial_inputs: Any, folder: Path) -> Any:
     """The same store with one embedding for input and output in the target."""
-    copied = _copy(trial_inputs, folder, tie_word_embeddings=True)
+    copied = copy_target(trial_inputs, folder, tie_word_embeddings=True)
     weights = load_file(folder / "model.safetensors")
     del weights["lm_head.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return copied
 
 
-def _copy(trial_inputs: Any, folder: Path, **settings: Any) -> Any:
+def copy_target(trial_inputs: Any, folder: Path, **settings: Any) -> Any:
+    """The same store with other settings of the target."""
     shutil.copytree(
         trial_inputs.target, folder, ignore=shutil.ignore_patterns(RECIPE_FILE)
     )  # it is no model of ours then

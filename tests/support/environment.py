@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -36,3 +37,10 @@ class TrialInputs:
     target: Path
     retain: Path
     split: str
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

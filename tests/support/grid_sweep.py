@@ -7,7 +7,6 @@ import csv
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
 from analysis import paper
 from tests.support.sweep_store import GRU, NONE, Results, read, write_sweep, write_trial
@@ -20,10 +19,6 @@ def paper_values(table: str) -> dict[tuple[str, ...], float]:
     with Path(paper.__file__).with_name(f"{table}.csv").open(encoding="utf-8", newline="") as file:
         names = ("backbone", "split", "method", "rectifier", "gamma", "tau", "target", "metric")
         return {tuple(row[name] for name in names): float(row["value"]) for row in csv.DictReader(file)}
-
-
-def panel_titles(figure: Figure) -> list[str]:
-    return [axes.get_title() for axes in figure.axes if axes.axison]
 
 
 def write_grid(store: Path) -> Path:

@@ -39,14 +39,13 @@ SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 
 @dataclass
 class HubServer:
-    """`busy`: files get 503. `full`: commits are refused. `gated`: ids whose files need a token.
+    """`full`: commits are refused. `gated`: ids whose files need a token.
 
     `requests`: every request, `GET /path`. `private`: ids of repositories that were made so.
     """
 
     home: Path
     url: str = ""
-    busy: bool = False
     full: bool = False
     gated: set[str] = field(default_factory=set)
     private: set[str] = field(default_factory=set)
@@ -167,8 +166,6 @@ class Handler(BaseHTTPRequestHandler):
         commit = self._find_commit(kind, name, revision)
         if commit is None:
             return None
-        if self.hub.busy:
-            return self._send(503, b"busy")
         if name in self.hub.gated and not self.headers.get("Authorization"):
             return self._send(401, b"", {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access is restricted"})
         content = self.hub.commits[commit][file]

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.support import reference
-from tests.support.encoding import encode_rows
+from tests.support.tiny import encode_rows
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector
 from trainables.config.shared_artifacts import SharedVector
@@ -34,11 +34,9 @@ def recipe(trial_inputs: Any, **changes: Any) -> SharedVector:
     )
 
 
-def make(
-    direction: SharedVector, place: Path, micro_batch: int | None = None, cpus: int = 1
-) -> dict[str, torch.Tensor]:
+def make(direction: SharedVector, place: Path, micro_batch: int | None = None) -> dict[str, torch.Tensor]:
     """The direction's tensors, made in this process."""
-    prepare_process(Resources(cpus=cpus), 0)
+    prepare_process(Resources(), 0)
     folder = ensure_direction(direction, open_storage(str(place)), load_forget_rows, micro_batch)
     return load_file(folder / "direction-00000.safetensors")
 

@@ -22,6 +22,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return tiny.own(tmp_path_factory.mktemp("own"))
 
 
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model's folder."""
+    return tiny.write_model(tmp_path_factory.mktemp("model") / "mine", layers=1)
+
+
 def on(files: dict[str, Path], **settings: Any) -> Benchmark:
     sources = (*(f"{part}={file}" for part, file in files.items()), *settings.pop("places", ()))
     fields = {"name": "own", "data": "own", "split": "own", "template": "plain", "sources": sources}

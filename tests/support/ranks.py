@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import uuid
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,41 +19,41 @@ LIBRARIES = ["trainables.trial.runner", "transformers.models.llama.modeling_llam
 """Imported once, by the process that ranks are forked from: that takes longer than most jobs."""
 
 
-def start(function: Callable[..., Any], arguments: tuple[Any, ...], count: int, method: str = "forkserver") -> None:
-    """Run `function(rank, *arguments)` in `count` processes; raise what one of them raises."""
+def start(function: Callable[..., Any], arguments: tuple[Any, ...], world: int, backend: str = "gloo") -> None:
+    """Run `function(rank, *arguments)` in a group of `world` processes; raise what one of them raises."""
     multiprocessing.get_context("forkserver").set_forkserver_preload(LIBRARIES)
-    start_processes(_begin, (dict(os.environ), function, arguments), nprocs=count, start_method=method)
+    with tempfile.TemporaryDirectory() as folder:  # no port, which another process might take meanwhile
+        begun = (dict(os.environ), world, backend, f"file://{folder}/group", function, arguments)
+        start_processes(_begin, begun, nprocs=world, start_method="forkserver" if backend == "gloo" else "spawn")
 
 
-def _begin(rank: int, environment: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _begin(
+    rank: int, environment: dict[str, str], world: int, backend: str, meet: str, function: Any, arguments: Any
+) -> None:
     os.environ.update(environment)  # of now: the server of forks has that of its own start
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
+    torch.set_num_threads(1)
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=meet, rank=rank, world_size=world)
     function(rank, *arguments)
+    dist.destroy_process_group()
 
 
 def run(world: int, jobs: list[Job], trial_inputs: Any, folder: Path, backend: str = "gloo") -> list[dict[str, Any]]:
     """Run every job in one group of `world` processes; what each left, in order."""
     place = (str(trial_inputs.target), str(trial_inputs.data), trial_inputs.split)
-    meet = f"file://{folder}/{uuid.uuid4().hex}"  # no port, which another process might take meanwhile
-    arguments = (world, jobs, place, folder, meet, backend)
-    start(_rank, arguments, world, "forkserver" if backend == "gloo" else "spawn")
+    start(_rank, (world, jobs, place, folder), world, backend)
     return [torch.load(folder / f"{world}-{number}.pt") for number in range(len(jobs))]
 
 
-def _rank(
-    rank: int, world: int, jobs: list[Job], place: tuple[str, str, str], folder: Path, address: str, backend: str
-) -> None:
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
-    torch.set_num_threads(1)
-    if backend == "nccl":
-        torch.cuda.set_device(rank)
-    dist.init_process_group(backend, init_method=address, rank=rank, world_size=world)
+def _rank(rank: int, world: int, jobs: list[Job], place: tuple[str, str, str], folder: Path) -> None:
     for number, job in enumerate(jobs):
         work = _trial if "trial" in job else _write if job.get("write") else _train
         found = work(world, job, *place)
         if rank == 0:
             torch.save(found, folder / f"{world}-{number}.pt")
         dist.barrier()
-    dist.destroy_process_group()
 
 
 def _engine(world: int, job: Job, target: str) -> Any:
@@ -61,8 +61,6 @@ def _engine(world: int, job: Job, target: str) -> Any:
     from trainables.training import engine, model_files
 
     network, tokenizer = model_files.load_model(Model(path=target), job.get("precision", "fp32"))
-    if job.get("checkpointing"):
-        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if job.get("lora"):
         torch.manual_seed(SEED)
         network = model_files.add_lora_adapters(network, job["lora"], 16)
@@ -95,7 +93,7 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     from trainables.training import loop
 
     runner, training, tokenizer = _engine(world, job, target)
-    from tests.support.encoding import encode_rows
+    from tests.support.tiny import encode_rows
 
     sides = tofu.TofuBenchmark().training_rows(Benchmark(data=data, split=split))
     encoded = [encode_rows(tokenizer, side, "llama2", "paper", 192) for side in sides]
@@ -104,14 +102,11 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
         forget=encoded[0],
         retain=encoded[1],
         objective=objectives.make_objective(job.get("method", "npo"), constants),
-        rectifier=rectifiers.make_rectifier(
-            **{"name": "gru", "gamma": 0.8, "tau": job.get("tau")} | job.get("rule", {})
-        ),
+        rectifier=rectifiers.make_rectifier(**{"name": "gru", "gamma": 0.8} | job.get("rule", {})),
         training=training,
         seed=SEED,
         pad=tokenizer.pad_token_id,
         micro_batch=job.get("micro_batch"),
-        observe=job.get("observe"),
     )
     records = list(loop.train(runner, task))
     weights = torch.cat([part.double().reshape(-1) for part in runner.gather().values()] or [torch.zeros(1)])

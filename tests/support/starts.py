@@ -34,12 +34,17 @@ def in_process(*arguments: object) -> Any:
     return invoke(sweep.main, *arguments)
 
 
+def assert_refused(done: Any, *words: str) -> None:
+    """Assert exit status 2 and one line of error with all of these words."""
+    assert (done.exit_code, done.stderr.count("\n"), done.stderr[:7]) == (2, 1, "error: "), done.output
+    assert [word for word in words if word not in done.stderr] == [], done.stderr
+
+
 def refuse(*arguments: object) -> str:
     """Return the one line of a start that is refused before it prints anything."""
     done = in_process(*arguments)
-    assert (done.exit_code, done.stdout) == (2, ""), done.output
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
+    assert_refused(done)
+    assert done.stdout == ""
     return done.stderr
 
 

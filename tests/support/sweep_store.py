@@ -54,8 +54,8 @@ def write(path: Path, data: dict[str, Any]) -> None:
 def write_trial(store: Path, trial: str, method: str = "ga", rectifier: dict[str, Any] = NONE, **given: Any) -> str:
     """Write one trial. Given may be `fq`, `mu`, `split`, `seed`, `status`, `error`, `lr`, `objective`, `chosen_step`;
 
-    `strength`, `normalise` of a task vector, `change` (the relative one), `calibration` (UWC's, as in result.json);
-    `benchmark` and its `metrics` in place of FQ and MU, `halves` (two such), `observe`.
+    `strength` of a task vector, `change` (the relative one), `calibration` (UWC's, as in result.json);
+    `benchmark` and its `metrics` in place of FQ and MU, `halves` (two such).
     """
     config = configuration(method, rectifier, given)
     write(store / "trials" / trial / "config.json", config)
@@ -98,16 +98,14 @@ def configuration(method: str, rectifier: dict[str, Any], given: Mapping[str, An
         "calibration": {"targets": list(SHARES) if given.get("calibration") else []},
         "training": {"lr": given.get("lr", 0.001), "epochs": 5},
         "seed": given.get("seed", 0),
-        **({"observe": given["observe"]} if "observe" in given else {}),
     }
 
 
 def task_vector(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a task vector's settings: `stg` is TRU's strength, `strength` TV's; `normalise` may be given."""
+    """Return a task vector's settings: `stg` is TRU's strength, `strength` TV's."""
     strength = given["strength"]
     own = {"stg": strength, "strength": None} if method == "tru" else {"stg": None, "strength": strength}
-    more = {"normalise": given.get("normalise", "whole"), "optimizer": "sgd"}
-    return own | {"steps": 5, "lr": 0.01, "batches": 20} | more
+    return own | {"steps": 5, "lr": 0.01, "batches": 20, "normalise": "whole", "optimizer": "sgd"}
 
 
 def calibrated(fq: float, mu: float, **given: Any) -> dict[str, Any]:

@@ -121,6 +121,15 @@ def own(folder: Path) -> dict[str, Path]:
     return files
 
 
+def encode_rows(tokenizer: Any, rows: Any, template: str, dialect: Any, max_length: int) -> Any:
+    """Return TOFU's questions and answers as a dialect has them."""
+    from trainables.benchmarks import tofu
+    from trainables.config.settings import Benchmark
+
+    encoder = tofu.rows.make_dialect_encoder(Benchmark(template=template, dialect=dialect), tokenizer)
+    return encoder.encode([(row["question"], row["answer"]) for row in rows], max_length=max_length)
+
+
 class PlainEngine:
     """One rank in plain PyTorch."""
 

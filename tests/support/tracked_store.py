@@ -65,13 +65,13 @@ def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> Non
     atomic_files.write_json(folder / RESULT, result)
 
 
-def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> SweepFile:
+def write_sweep(store: Storage) -> SweepFile:
     sweep = {
         "format": FILE_FORMAT_VERSION,
         "command": "python -m platform.sweep tiny",
         "commands": ["python -m platform.sweep tiny"],
         "name": "tiny",
-        "hash": digest,
+        "hash": "0a1b2c3d",
         "title": "An invented sweep",
         "benchmark": "tofu",
         "created": "2026-11-20T09:00:00+00:00",
@@ -79,8 +79,8 @@ def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> SweepFile:
         "axes": {"training.lr": [4e-4], "rectifier.tau": [None, 1.0], "task_vector.stg": [4.0, 8.0]},
         "trials": [trial.id() for trial in TRIALS.values()],
     }
-    atomic_files.write_json(store.sweep("tiny", digest), sweep)
-    return read_sweep(store.sweep("tiny", digest))
+    atomic_files.write_json(store.sweep("tiny", "0a1b2c3d"), sweep)
+    return read_sweep(store.sweep("tiny", "0a1b2c3d"))
 
 
 def write_store(folder: Path) -> Storage:

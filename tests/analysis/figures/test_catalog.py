@@ -1,19 +1,26 @@
 """Pairs, arrows and a report's pictures as a whole: they have the tables' numbers and can be read."""
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 from analysis import paper
-from analysis.figures import bars, catalog, sensitivity, style, tradeoff
+from analysis.figures import bars, catalog, rectifiers, sensitivity, style, tradeoff
 from analysis.figures.panel_data import select_rows_varying_gamma_tau
+from analysis.stats.rectifier_comparison import Comparison, compare_rectifiers
+from tests.support.arena_store import write_arena
 from tests.support.figure_texts import labels, overlapping, texts
-from tests.support.grid_sweep import FQ, MU, grid_results, panel_titles, paper_values
+from tests.support.grid_sweep import FQ, MU, grid_results, paper_values
 from tests.support.sweep_store import GRU, MODELS, NONE, Results, make_sweep
+from trainables.config.method_tables import METHODS, RECTIFIERS
 
 grid_sweep = grid_results
 
@@ -29,7 +36,9 @@ def test_figure_4_is_the_papers() -> None:
             number = numbers.get((backbone, split, method, side, "", "", "", metric))
             assert number == row[side] or (number is None and np.isnan(row[side]))
     figure = bars.draw(points)
-    assert panel_titles(figure)[-1] == "(h) Phi-1.5, forget10 (10%)"  # the paper's caption of it is wrong
+    assert [axes.get_title() for axes in figure.axes if axes.axison][
+        -1
+    ] == "(h) Phi-1.5, forget10 (10%)"  # the paper's caption of it is wrong
     bars_of: list[Any] = list(figure.axes[0].patches)  # seven methods alone, these w/ GRU, what lies between
     assert [round(bar.get_height(), 4) for bar in bars_of[:15:7]] == [-16.9281, -3.5161, 13.412]
     changes: list[Any] = sorted(figure.axes[0].texts, key=lambda text: text.xy[0])  # as in Table 2
@@ -101,3 +110,89 @@ def test_equal_numbers_give_equal_bytes(grid_sweep: Results, tmp_path: Path) -> 
     assert names == ["gamma.csv", "gamma.pdf", "gamma.png", "gamma.svg"]
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
+# A method is a colour and a rectifier a mark
+
+
+def contrast(colour: str) -> float:
+    """Against white, by WCAG 2.2: 1.05 over the relative luminance and 0.05."""
+    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
+    return 1.05 / (sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True)) + 0.05)
+
+
+def test_every_pair_of_method_and_rectifier_has_its_own_colour_and_mark() -> None:
+    looks = {}
+    for method in METHODS:
+        for rectifier in RECTIFIERS:
+            look = style.marker_style(method, rectifier)
+            face = to_hex(look.get("markerfacecolor", look["color"]))
+            looks[method, rectifier] = (to_hex(look["color"]), str(look["marker"]), face == "#ffffff")
+    assert len(set(looks.values())) == len(METHODS) * len(RECTIFIERS)
+    colours = {method: style.method_colour(method) for method in METHODS}
+    assert len(set(colours.values())) == len(METHODS)
+    assert min(contrast(colour) for colour in colours.values()) >= 3
+    assert min(contrast(colour) for colour in (style.GREY, style.GAIN, style.LOSS)) >= 4.5, "they are of texts, too"
+    for one, other in combinations([*colours.values(), style.GAIN, style.LOSS], 2):
+        assert sum((a - b) ** 2 for a, b in zip(to_rgb(one), to_rgb(other), strict=True)) ** 0.5 > 0.12, (one, other)
+
+
+# The forest plot of rectifiers
+
+
+SHIFTS = {"none": 0.0, "gru": 3.0, "sago": -2.0, "blur": 0.05, "clip": 1.0}
+
+
+def value(method: str, name: str, seed: int, lr: float) -> tuple[float, float]:
+    dice = np.random.default_rng([seed, *name.encode()])
+    tuned = 2.0 if lr == (2e-3 if name == "gru" else 1e-3) else 0.0
+    return -22 + SHIFTS[name] + tuned + dice.normal(0, 0.3), 0.85 - 0.02 * SHIFTS[name] / 10
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    methods = {"ga": ("none", "gru", "sago", "blur"), "npo": ("none", "gru", "sago", "blur")}
+    seeds = {1e-3: range(8), 2e-3: range(8)}
+    store = tmp_path_factory.mktemp("arena")
+    return compare_rectifiers(write_arena(store, value, methods=methods, seeds=seeds, extraction=True))
+
+
+def draw(found: Comparison) -> Figure:
+    return rectifiers.draw_differences(rectifiers.difference_points(found), found.goals)
+
+
+def marks(axes: Axes) -> list[tuple[float, str]]:
+    """Return x and colour of each mark of a panel."""
+    return [(line.get_xdata()[0], line.get_color()) for line in axes.lines if line.get_marker() == "o"]  # type: ignore[index,misc]
+
+
+def test_forest_plot(comparison: Comparison) -> None:
+    forest = draw(comparison)
+    panels = forest.axes
+    titles = [axes.get_title(loc="left") for axes in panels]
+    assert titles == [f"{method}\n{goal}" for method in ("GA", "NPO") for goal in ("FQ", "MU", "ES")]
+    rows = comparison.differences
+    for axes, (method, metric) in zip(
+        panels, [(m, goal.metric) for m in ("ga", "npo") for goal in comparison.goals], strict=True
+    ):
+        own = rows.loc[(rows["method"] == method) & (rows["metric"] == metric)]
+        assert sorted(x for x, _ in marks(axes)) == pytest.approx(sorted(own["difference"]))
+        assert len(own) == 3
+    colours = {1.0: "#004488", -1.0: "#BB5566"}
+    for x, colour in marks(panels[0]):
+        sign = rows.loc[np.isclose(rows["difference"], x) & (rows["metric"] == "forget_quality"), "sign"].iloc[0]
+        assert colour == colours.get(sign, "#666666")
+    assert panels[2].xaxis_inverted(), "less can be extracted: better is to the right everywhere"
+    assert not panels[0].xaxis_inverted()
+    assert labels(forest) == set(rectifiers.SIGN_WORDS.values())
+    assert [text.get_text() for text in panels[0].get_yticklabels()] == ["BLUR", "SAGO", "GRU"]
+    assert not overlapping(forest)
+
+
+def test_below_five_seeds_lines_are_from_the_lowest_to_the_highest(tmp_path: Path) -> None:
+    found = compare_rectifiers(write_arena(tmp_path, value, names=("none", "gru", "clip"), seeds={1e-3: range(3)}))
+    figure = draw(found)
+    gains = found.differences.loc[found.differences["metric"] == "forget_quality"].set_index("rectifier")["gains"]
+    lines = [sorted(line.get_xdata()) for line in figure.axes[0].lines if len(line.get_xdata()) == 2][1:]  # type: ignore[arg-type]
+    assert np.array(sorted(lines)) == pytest.approx(np.array(sorted([min(one), max(one)] for one in gains)), rel=1e-3)
+    assert labels(figure) == set()

@@ -1,21 +1,31 @@
 """Picture, verdict, page and the command `python -m analysis.report`, on an invented sweep."""
 
+from __future__ import annotations
+
+import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
+import vl_convert
 from typer.testing import CliRunner
 
-from analysis import report
-from analysis.report import verdict
+from analysis import paper, report
+from analysis.report import interactive, own, verdict
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from tests.support import sweep_store
-from tests.support.sweep_store import SETTINGS, Results, write_sweep, write_trial
+from tests.support.starts import assert_refused
+from tests.support.sweep_store import GRU, SETTINGS, Results, read, write_sweep, write_trial
+from trainables.storage.atomic_files import write_rows
+from trainables.storage.file_names import ROWS
+from trainables.storage.folder_storage import Storage
 
 store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_results
 
@@ -113,10 +123,7 @@ def test_report_command(copy: Path) -> None:
 )
 def test_bad_input_exits_2(store: Path, arguments: list[str], words: list[str]) -> None:
     done = CliRunner().invoke(report.app, [argument.replace("STORE", str(store)) for argument in arguments])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
-    for word in words:
-        assert word in done.stderr
+    assert_refused(done, *words)
 
 
 def test_what_is_not_known_is_said(tmp_path: Path) -> None:
@@ -156,3 +163,69 @@ def test_tables_without_rows_and_with_odd_texts_can_be_read(tmp_path: Path) -> N
     assert (len(failures), "Cause" in failures) == (0, True)
     trials = pd.read_csv(tmp_path / "odd/reports/tiny-0a1b2c3d/tables/trials.csv")
     assert trials["error.message"].tolist() == ["'=HYPERLINK(1)"]
+
+
+def test_the_papers_tables_need_no_storage(tmp_path: Path, written_figures: None) -> None:
+    done = CliRunner().invoke(
+        report.app, [*map(str, ("tofu_llama", "--source", "paper", "--output", tmp_path / "out"))]
+    )
+    assert (done.exit_code, done.stderr) == (0, "")
+    said = done.stdout.splitlines()
+    assert said[0].startswith("The numbers of Wang et al.")
+    assert "## Table 2. TOFU: methods without and with GRU" in said
+    assert not any("Phi-1.5" in line for line in said)
+    names = {path.name for path in (tmp_path / "out/tables").iterdir()}
+    assert names == {"paper.md", "tofu_main.md", "tofu_main.tex", "tofu_main.csv"}
+    assert set(pd.read_csv(tmp_path / "out/figures/paper-pairs.csv")["backbone"]) == {"Llama-2-7B-chat"}
+    page = (tmp_path / "out/index.html").read_text()
+    assert "<strong>-3.5161</strong>" in page
+    assert page.count("<img") == 2
+    kept, printed = pd.read_csv(tmp_path / "out/tables/tofu_main.csv"), paper.load_table("tofu_main")
+    assert kept["value"].tolist() == printed.loc[printed["backbone"] == "Llama-2-7B-chat", "value"].tolist()
+
+
+# figures/tradeoff.html
+
+EVIL = '</script><img src=x onerror="boom()"><!--<script>'
+
+
+def test_every_trial_with_both_goals_is_there_and_its_texts_stay_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[dict[str, Any]] = []
+    write = vl_convert.vegalite_to_html
+
+    def spy(picture: dict[str, Any], bundle: bool) -> str:
+        drawn.append(picture)
+        return write(picture, bundle=bundle)
+
+    monkeypatch.setattr(vl_convert, "vegalite_to_html", spy)
+    given = {"objective": {"preset": EVIL}, "fq": -3.0, "mu": 0.5}
+    keys = [write_trial(tmp_path, f"{seed}" * 12, "ga", GRU, seed=seed, **given) for seed in (0, 1)]
+    write_sweep(tmp_path, [*keys, write_trial(tmp_path, "2" * 12, fq=-3.0)], splits=())
+    (tmp_path / "figures").mkdir()
+    results = read(tmp_path)
+    assert interactive.write_interactive(results, tmp_path)
+    assert "<img src=x" not in (tmp_path / "figures" / "tradeoff.html").read_text()
+    found = json.loads(json.dumps(drawn[0]["data"]["values"], allow_nan=False))
+    shown = [[row[name] for name in ("id", "forget_quality", "model_utility", "seed", "chosen")] for row in found]
+    assert shown == [[key, -3.0, 0.5, seed, True] for seed, key in enumerate(keys)]
+    assert not interactive.write_interactive(results.with_runs(results.runs.head(1)), tmp_path)
+
+
+# Which forget rows a report on own rows lists
+
+
+def record(row: int, block: int, rouge: float) -> dict[str, Any]:
+    number = {"said_any": rouge / 2, "rougeL_recall": rouge, "extraction_strength": rouge / 2, "prob": rouge / 4}
+    return {"task": "forget", "row": row, "digest": f"row {row}", "block": block, **number}
+
+
+def test_of_a_text_the_block_is_listed_that_is_given_away_most(store: Storage) -> None:
+    now = [record(0, 0, 0.1), record(0, 1, 0.6), record(1, 0, 0.2), record(0, 0, 0.9) | {"task": "retain"}]
+    write_rows(store.trial("abc") / ROWS, now)
+    made: Any = SimpleNamespace(results=SimpleNamespace(store=store))
+    found = own.list_forget_rows(made, "abc")
+    assert found.to_numpy().tolist() == [[1, 0.3, 0.6, 0.3, 0.15], [2, 0.1, 0.2, 0.1, 0.05]]
+    shutil.rmtree(store.trial("abc"))
+    assert own.list_forget_rows(made, "abc").empty

@@ -31,7 +31,7 @@ def flip_signs(gains: list[float]) -> float:
     return float(np.mean([abs(mean) >= abs(np.mean(gains)) * (1 - 1e-9) for mean in means]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @example([-12.277, -12.277, 0.0, -12.277, 0.0])  # the mean of equal numbers is rounded
 @given(st.lists(numbers, min_size=5, max_size=9).filter(lambda values: np.ptp(values) > 1e-3))
 def test_p_counts_sign_patterns(gains: list[float]) -> None:

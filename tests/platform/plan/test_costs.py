@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from platform.plan import costs
+from platform.plan.costs import find_rates
 from platform.plan.plan import Plan
 from search_spaces.backbones.llama2 import LLAMA2
 from tests.support import small_sweep, tiny
+from tests.support.starts import in_process
+from trainables.benchmarks.base import EvaluationSize
 from trainables.common.errors import InputError
 from trainables.config.settings import (
     Benchmark,
+    Calibration,
     Model,
     Rectifier,
     Resources,
     Shape,
+    TaskVector,
     Training,
 )
 from trainables.config.trial import Trial
@@ -29,11 +36,11 @@ from trainables.trial import setup
 GB = 1e9
 SEVEN = LLAMA2.shape
 GRU = Rectifier(name="gru", gamma=0.8)
-EIGHTY = Resources(ranks=4, gpus=1, precision="bf16")
+A100 = Resources(ranks=4, gpus=1, precision="bf16", gpu_name="A100", evaluation_tokens=4096)
 
 
 def trial(**settings: Any) -> Trial:
-    return Trial(**{"method": "ga", "target": Model(path="m"), "resources": EIGHTY, **settings})
+    return Trial(**{"method": "ga", "target": Model(path="m"), "resources": A100, **settings})
 
 
 def plan(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
@@ -89,7 +96,7 @@ def test_micro_batch_is_the_share_in_as_few_parts_as_fit() -> None:
     """That of the user stands, and without a GPU it is the share."""
     found = [memory.fit_memory(trial(rectifier=GRU), SEVEN, 256, size * GB) for size in (64, 80, 140)]
     assert [(fit.micro_batch, fit.fits) for fit in found] == [(4, True), (8, True), (8, True)]
-    chosen = EIGHTY.model_copy(update={"micro_batch": 5})
+    chosen = A100.model_copy(update={"micro_batch": 5})
     assert memory.fit_memory(trial(resources=chosen), SEVEN, 256, 20 * GB).micro_batch == 5
     on_cpu = memory.fit_memory(trial(resources=Resources(ranks=2)), SEVEN, 256, None)
     assert (on_cpu.micro_batch, on_cpu.fits) == (16, True)
@@ -144,3 +151,111 @@ def test_what_cannot_fit_is_refused_with_the_numbers(store: Storage) -> None:
     (size,) = re.findall(r"GPUs of (\d+) GB \(--set resources\.gpu_memory=GB\)", text)
     assert plan("tofu_llama", store, "resources.ranks=1", f"resources.gpu_memory={size}").trials
     assert plan("tofu_llama", store, "resources.ranks=1", "resources.gpu_memory=none").trials
+
+
+# Seconds, by hand and beside what was measured
+
+
+H100 = Resources(gpus=1, precision="bf16", gpu_name="H100", evaluation_tokens=4096)
+CORE = Resources(evaluation_tokens=4096)
+ONE: dict[str, Any] = {"hidden": 2048, "layers": 16, "heads": 32, "kv_heads": 8, "head_size": 64}
+LLAMA_1B = Shape(**ONE, intermediate=8192, vocabulary=128256, tied=True)
+TINY: dict[str, Any] = {"hidden": 128, "layers": 4, "heads": 4, "kv_heads": 4, "head_size": 32}
+TOFU_TINY = Shape(**TINY, intermediate=384, vocabulary=2048)
+SMALL: dict[str, Any] = {"hidden": 576, "layers": 30, "heads": 9, "kv_heads": 3, "head_size": 64}
+SMOLLM2 = Shape(**SMALL, intermediate=1536, vocabulary=49152, tied=True)
+
+
+def test_training_by_hand() -> None:
+    """200 rows of 80 tokens, 31 steps of 32 on four ranks: GA once, GD twice, GRU once more without that term."""
+
+    def steps(config: Trial) -> float:
+        """In operations of a row and parameter, 31 x 32 rows being one."""
+        found = (
+            costs.training_seconds(config, SEVEN, 200, 80, 8, find_rates(A100)) * 4 * costs.REACHED_PEAK_SHARE * 312e12
+        )
+        return found / (31 * 32 * 80 * SEVEN.parameter_count)
+
+    passes = {"ga": 1, "gd": 2, "npo": 1, "npo_gd": 2, "ceu": 1, "pdu": 2}
+    for method, count in passes.items():
+        assert steps(trial(method=method)) == pytest.approx(6 * count)
+        assert steps(trial(method=method, rectifier=GRU)) == pytest.approx(12)
+    assert steps(trial(method="ga", observe=10)) == pytest.approx(6 + 6 / 10)
+    saved = A100.model_copy(update={"gradient_checkpointing": True})
+    assert steps(trial(resources=saved)) == pytest.approx(8)
+    assert steps(trial(method="ga_kl")) == pytest.approx(6 + 8 * 500 / 80)
+    assert steps(trial(method="undial")) == pytest.approx(8), "without a retain term"
+    assert steps(trial(method="pdu", rectifier={"name": "gem", "parts": 2})) == pytest.approx(18)
+
+
+def test_evaluation_by_hand() -> None:
+    """After 10, 20, 30 of 31 steps and the last; 4 x 4096 / 256 = 64 rows generate 200 tokens; UWC's 12 a share."""
+    training = trial().training.model_copy(update={"eval_every": 10})
+
+    def seconds(rate: float, width: int) -> float:
+        step = max(width * SEVEN.parameter_count / 1e12, 32 * 39 * 33e-6)
+        generating = max(200 * step, 6400 * 2 * SEVEN.parameter_count / rate)
+        return 2 * SEVEN.parameter_count * 1e6 / rate + generating + 1e6 * costs.SECONDS_PER_TEXT_TOKEN
+
+    once, wide = seconds(0.3 * 312e12, 2), seconds(0.3 * 19.5e12, 4)
+    for expected, config in (
+        (once / 4, trial()),
+        (4 * once / 4, trial(training=training)),
+        ((1 / 4 + 24) * once, trial(calibration=Calibration(targets=(0.8, 0.9)))),
+        (wide, trial(method="tv", task_vector=TaskVector(strength=1.0))),
+    ):
+        size = EvaluationSize(1e6, 6400)
+        assert costs.evaluation_seconds(config, SEVEN, 200, size, find_rates(A100)) == pytest.approx(expected)
+
+
+H100_WIDE = H100.model_copy(update={"evaluation_tokens": 65536})
+ROWS_160, OWN_ROWS, FORGET05 = EvaluationSize(89600, 32000), EvaluationSize(4976, 9600), EvaluationSize(401520, 143400)
+
+
+@pytest.mark.parametrize(
+    ("resources", "shape", "steps", "text", "rows", "trained", "evaluated"),
+    [
+        (H100, LLAMA_1B, 1, (200, 128.0), ROWS_160, 0.205, 14.1),
+        (H100_WIDE, SMOLLM2, None, (200, 80.0), FORGET05, 8.5, 12.4),
+        (CORE, TOFU_TINY, None, (200, 80.0), FORGET05, 29.3, 29.2),
+        (CORE, SMOLLM2, 1, (32, 77.0), OWN_ROWS, 31.4 * 64 / 24, 84.2),
+    ],
+    ids=["1B on an H100", "135M on an H100", "tofu_tiny on a core", "135M on a core"],
+)
+def test_estimates_are_within_a_factor_of_one_and_a_half(
+    resources: Resources,
+    shape: Shape,
+    steps: int | None,
+    text: tuple[int, float],
+    rows: EvaluationSize,
+    trained: float,
+    evaluated: float,
+) -> None:
+    """docs/LOG.md, 26 November, and docs/reproduction.md (processor seconds; the last trained 24 rows, of 64 here)."""
+    config = trial(method="npo", rectifier=GRU, resources=resources, training=Training(lr=1e-5, max_steps=steps))
+    passed = 32 if resources.gpus else int(1024 / text[1])
+    found = costs.training_seconds(config, shape, *text, passed, find_rates(resources))
+    assert trained / 1.5 < found < trained * 1.5
+    assert evaluated / 1.5 < costs.evaluation_seconds(config, shape, 200, rows, find_rates(resources)) < evaluated * 1.5
+
+
+def test_rates_go_by_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the name that is set, else this machine's, else an A100; a part of a GPU has a part of its rate."""
+    monkeypatch.setattr(costs, "NVIDIA_GPU_FOLDER", tmp_path)
+    half = H100.model_copy(update={"gpus": 0.5})
+    found = [find_rates(one)["bf16"] / 0.3e12 for one in (Resources(gpus=1), H100, half)]
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "information").write_text("Model: \t\t NVIDIA GeForce RTX 4090\nIRQ: 1\n")
+    assert [*found, find_rates(Resources(gpus=1))["bf16"] / 0.3e12] == pytest.approx([312, 989, 989 / 2, 165])
+
+
+def test_a_sweep_without_gpus_tells_its_time(tmp_path: Path) -> None:
+    """Its own authors count: 45 rows are forgotten, not TOFU's 400. Models that are to be made take their time."""
+    runs, ending = tmp_path / "runs", r"with \d trials? at a time, as idle cores take"
+    lines = in_process("quickstart", "--dry-run", "--storage", runs).stdout.splitlines()
+    assert any(line.endswith("fp32, 14 steps") for line in lines)
+    (said,) = [line for line in lines if line.startswith("about ")]
+    assert re.fullmatch(rf"about [1-9][0-9.]* (s|min) {ending}", said)
+    found = json.loads(in_process("quickstart", "--dry-run", "--json", "--storage", runs).stdout)
+    assert found["gpu_hours"] is None
+    assert costs.SWEEP_START_SECONDS + 20 < found["seconds"] < 180

@@ -13,9 +13,10 @@ import pytest
 from search_spaces.schema.sweep import FictionalAuthors, ModelTraining
 from search_spaces.tofu_tiny import SWEEP
 from tests.support import small_sweep
-from tests.support.small_sweep import ROLES, MakePlan, Small, write_model
+from tests.support.small_sweep import ROLES, MakePlan, Small, plan_named, write_model
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
+from trainables.data.hub_folders import HubRequirement
 from trainables.storage.folder_storage import Storage
 
 MAKING = cast(ModelTraining, SWEEP.model_training)
@@ -123,21 +124,16 @@ def test_all_problems_are_told_at_once(make: MakePlan, small: Small, tmp_path: P
 
 def test_fixed_settings_and_not_axes_name_a_sweep(make: MakePlan) -> None:
     """More seeds or values of the same sweep join its table; they do not open another."""
-    gammas = ("rectifier.gamma=0.1", "rectifier.tau=0.01,none", "rectifier.name=clip,gru")
-    harmless = ("resources.gpu_memory=140", "resources.checkpoint_every=7")
+    own = make()
     for settings in (
-        ("method=ga",),
-        ("observe=7",),
-        ("observe=none",),
-        gammas,
-        ("benchmark.split=forget10",),
-        ("seed=0,1,2",),
-        harmless,
+        "method=ga observe=7 seed=0,1,2",
+        "observe=none rectifier.gamma=0.1 rectifier.tau=0.01,none rectifier.name=clip,gru",
+        "benchmark.split=forget10 resources.gpu_memory=140 resources.checkpoint_every=7",
     ):
-        assert make(*settings).name == make().name
-    assert make(strategy="paper", only=["benchmark.split=forget05", "method=npo"]).name == make().name
+        assert make(*settings.split()).name == own.name
+    assert make(strategy="paper", only=["benchmark.split=forget05", "method=npo"]).name == own.name
     fixed = ("training.lr=1e-3", "benchmark.template=phi", "objective.beta=0.2")
-    assert len({make().hash, *(make(setting).hash for setting in fixed)}) == 4
+    assert len({own.hash, *(make(setting).hash for setting in fixed)}) == 4
 
 
 def test_other_data_or_target_makes_another_sweep(make: MakePlan, small: Small, tmp_path: Path) -> None:
@@ -169,3 +165,36 @@ def test_changed_rows_change_the_trials_that_read_them(make: MakePlan, small: Sm
     before, after = make().trials, make(f"benchmark.data={other}").trials
     changed = {old.benchmark.split for old, new in zip(before, after, strict=True) if old.id() != new.id()}
     assert changed == {"forget05"}
+
+
+# The folders that a plan asks for in the place of the hub's models
+
+
+def required_models(name: str, store: Storage, *settings: str) -> list[HubRequirement]:
+    found = plan_named(name, store, *settings, "task_vector.batches=2", strategy="paper")
+    return [requirement for requirement in found.hub if requirement.kind == "models"]
+
+
+@pytest.mark.parametrize(
+    ("name", "folders"),
+    [
+        ("tofu_llama", ["full", "retain95", "retain90"]),
+        ("tofu_phi", ["base"]),
+        ("muse_books", ["target", "retain"]),
+        ("wmdp_zephyr", ["target"]),
+    ],
+)
+def test_the_folders_of_all_models_are_enough(name: str, folders: list[str], store: Storage, tmp_path: Path) -> None:
+    models = required_models(name, store)
+    assert {model.folder for model in models} == set(folders)
+    if name != "tofu_phi":  # what nobody published is made from a flat folder
+        lacking = ", ".join(f"{folder}/" for folder in folders)
+        flat = write_model(tmp_path / "flat")
+        words = (
+            f"^models: {flat} has no {lacking}; put each model into its own folder there; it has config.json, model.s"
+        )
+        with pytest.raises(InputError, match=words):
+            required_models(name, store, f"models={flat}")
+    for model in models:
+        write_model(tmp_path / "DIR" / model.folder, model.id)
+    assert required_models(name, store, f"models={tmp_path / 'DIR'}") == []

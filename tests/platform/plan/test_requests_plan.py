@@ -10,17 +10,14 @@ import pytest
 from platform.plan.plan import Plan
 from platform.state import disk
 from platform.state.trial_outcomes import read_sweep_state
-from tests.support import shrunk_sweeps, tiny
+from tests.support import own_rows, shrunk_sweeps, tiny
 from tests.support.small_sweep import plan_named
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.storage.file_names import WEIGHTS
 from trainables.storage.folder_storage import Storage
 
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.write_model(tmp_path_factory.mktemp("model") / "mine", layers=1)
+target = own_rows.target
 
 
 @pytest.fixture
@@ -95,18 +92,19 @@ def test_models_that_requests_go_on_from_are_in_the_forecast(
 
 def test_what_is_no_row_of_requests_is_refused(target: Path, rows: Path, store: Storage) -> None:
     several = r"^request_02 goes on from request_01 with the same settings: not several values of rectifier\.gamma"
-    with pytest.raises(InputError, match=rf"{several}; add --strategy paper"):
-        plan(store, target, rows, "objective.retain_coefficient=4", "rectifier.gamma=0.1,0.8", strategy="grid")
-    with pytest.raises(InputError, match="with the same settings: no"):
-        plan(store, target, rows, strategy="optuna")
-    with pytest.raises(InputError, match=r"^give either forget or requests: each file in the folder requests is"):
-        plan(store, target, rows, f"forget={rows / 'requests' / '0.jsonl'}")
-    with pytest.raises(InputError, match=r"^requests: no folder '/nowhere'; give one with a forget file for each"):
-        plan(store, target, rows, "requests=/nowhere")
-    with pytest.raises(InputError, match=r"^benchmark\.split, requests: .* by --only benchmark\.split="):
-        plan(store, target, rows, "benchmark.split=request_01")
-    with pytest.raises(InputError, match=r"^benchmark\.split: request_03 goes on from request_02; name that before"):
-        plan(store, target, rows, only=["benchmark.split=request_01,request_03"])
+    gammas = ("objective.retain_coefficient=4", "rectifier.gamma=0.1,0.8")
+    both, last = (f"forget={rows / 'requests' / '0.jsonl'}",), ["benchmark.split=request_01,request_03"]
+    cases: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
+        (rf"{several}; add --strategy paper", gammas, {"strategy": "grid"}),
+        ("with the same settings: no", (), {"strategy": "optuna"}),
+        (r"^give either forget or requests: each file in the folder requests is", both, {}),
+        (r"^requests: no folder '/nowhere'; give one with a forget file for each", ("requests=/nowhere",), {}),
+        (r"^benchmark\.split, requests: .* by --only benchmark\.split=", ("benchmark.split=request_01",), {}),
+        (r"^benchmark\.split: request_03 goes on from request_02; name that before", (), {"only": last}),
+    )
+    for words, typed, options in cases:
+        with pytest.raises(InputError, match=words):
+            plan(store, target, rows, *typed, **options)
     for file in ("1.jsonl", "2.jsonl"):
         (rows / "requests" / file).unlink()
     with pytest.raises(InputError, match=r"^requests: .* has 1 file of rows \(.*\); give 2 to 99, a forget file for"):

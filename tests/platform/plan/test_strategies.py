@@ -15,15 +15,11 @@ from platform.plan.spaces import list_spaces, list_trials
 from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.sweep import PublishedSetting, Sweep
 from search_spaces.tofu_tiny import SWEEP
-from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan, Small, point
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.shared_artifacts import SharedVector
 from trainables.storage.folder_storage import Storage
-
-make = small_sweep.plan_objectives
-
 
 AXES = {
     "benchmark.split": ("forget01", "forget05", "forget10"),

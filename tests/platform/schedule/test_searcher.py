@@ -1,11 +1,12 @@
-"""Which trial comes next: the fixed queue, and Optuna's studies over points that are each tried once."""
+"""Which trial comes next: the fixed queue, Optuna's studies over points that are each tried once, its samplers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Mapping
+import math
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import hypothesis
@@ -15,21 +16,47 @@ from ray.tune.search import Searcher
 
 from platform.plan.spaces import Space
 from platform.schedule import searcher
-from platform.schedule.ray_session import Placement
 from platform.schedule.study import FLOOR_CONSTRAINT, Study, read_goal_values
-from platform.state import manifest
-from platform.state.limits import SweepStopper
-from platform.sweep.run_on_ray import make_searcher
+from search_spaces.schema.axes import Axis, Range
 from search_spaces.schema.sweep import Search
-from tests.support import small_sweep
-from tests.support.small_studies import Outcome, drain, make_space
 from trainables import benchmarks
 from trainables.common.errors import InputError
-from trainables.config.settings import Model, Selection
+from trainables.config.settings import Benchmark, Model, Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
-from trainables.storage import atomic_files
-from trainables.storage.file_names import CHECKPOINT, META_FILE, PROGRESS
-from trainables.storage.folder_storage import Storage
+
+Outcome = tuple[float, float] | None
+
+
+def make_space(
+    axes: dict[str, Axis], split: str = "forget05", seed: int = 0, published: Mapping[str, Any] = MappingProxyType({})
+) -> Space:
+    """NPO with GRU over these axes; the published point is the first value of each, or as given."""
+    benchmark = Benchmark(split=split, fingerprint="files:0")
+    fixed: dict[str, Any] = {"target": Model(path="m", fingerprint="files:1"), "benchmark": benchmark, "seed": seed}
+    fixed |= {"method": "npo", "rectifier": {"name": "gru"}, "objective": {}, "training": {}, "task_vector": None}
+    first = {path: axis.low if isinstance(axis, Range) else axis[0] for path, axis in axes.items()}
+    first |= published
+    return Space("some", fixed, axes, first)
+
+
+def drain(study: Study, worth: Callable[[Trial], Outcome]) -> list[Trial]:
+    """Ask and tell until nothing is left or proposed; return the trials in order."""
+    asked = []
+    while study.remaining and (trial := study.ask()) is not None:
+        asked.append(trial)
+        study.tell(trial.id(), worth(trial))
+    return asked
+
+
+def search(
+    space: Space, budget: int, worth: Callable[[Trial], Outcome], sampler: Any = "tpe", **given: Any
+) -> list[Trial]:
+    known = (
+        [space.make_trial(space.published)]
+        if space.has_ranges
+        else [space.make_trial(one) for one in space.list_points()]
+    )
+    return drain(Study(space, known, budget, {}, search=Search(sampler=sampler), **given), worth)
 
 
 def points(count: int, split: str = "forget05", seed: int = 0) -> list[Trial]:
@@ -193,16 +220,50 @@ def test_a_search_may_have_other_goals() -> None:
             benchmarks.choose_goals(benchmark, names)
 
 
-@pytest.mark.parametrize("left", [f"{CHECKPOINT}/{META_FILE}", PROGRESS])
-def test_resume_asks_for_what_the_storage_has_in_flight(tmp_path: Path, left: str) -> None:
-    """Two trials of one study were killed, with a checkpoint or without one yet."""
-    small, store = small_sweep.write(tmp_path / "small"), Storage(tmp_path / "runs")
-    only = ["benchmark.split=forget05", "method=npo"]
-    state = small.state(store, "seed=0,1,2,3", only=only, strategy="optuna", budget=6)
-    unfinished = state.plan.trials_by_study()["forget05/npo/gru"][9:13:3]
-    for trial in unfinished:
-        atomic_files.write_json(store.trial(trial.id()) / left, {"step": 4})
-    manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
-    search, total = make_searcher(state, store, SweepStopper(), Placement(1, "PACK"), "none")
-    asked = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
-    assert [trial for trial in asked if trial.study() == unfinished[0].study()][:2] == unfinished
+# What Optuna's samplers propose
+
+RANGES: dict[str, Axis] = {
+    "training.lr": Range(1e-6, 1e-3, log=True),
+    "training.epochs": Range(1, 10),
+    "rectifier.tau": (1.0, None),
+    "training.optimizer": ("adamw", "sgd"),
+}
+
+
+def lr_reward(trial: Trial) -> tuple[float, float]:
+    """Best at a rate of 1e-4: removal falls off to both sides, utility does not."""
+    return -abs(math.log10(trial.training.lr) + 4), 0.5
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", pytest.param("gp", marks=pytest.mark.slow)])  # it imports torch
+def test_every_sampler_stays_in_the_ranges_and_begins_with_the_published_point(sampler: str) -> None:
+    space = make_space(RANGES, seed=5, published={"training.lr": 3e-5})
+    found = search(space, 16, lr_reward, sampler)
+    assert found[0].training.lr == 3e-5
+    assert len({trial.id() for trial in found}) == 16
+    for trial in found:
+        assert 1e-6 <= trial.training.lr == float(f"{trial.training.lr:.4g}") <= 1e-3
+        assert trial.training.epochs in range(1, 11)
+    assert {trial.training.optimizer for trial in found} == {"adamw", "sgd"}
+    assert {trial.rectifier.tau for trial in found} == {1.0, None}
+    assert search(space, 16, lr_reward, sampler) == found
+    assert search(make_space(RANGES, seed=6), 16, lr_reward, sampler)[1:] != found[1:]
+
+
+def test_a_space_that_has_no_more_points_ends_before_its_budget() -> None:
+    found = search(make_space({"training.epochs": Range(1, 3)}), 10, lambda trial: (0.0, 0.0))
+    assert sorted(trial.training.epochs for trial in found) == [1, 2, 3]
+
+
+def test_trials_below_the_floor_of_utility_are_infeasible() -> None:
+    """Removal is best at high rates, which keep nothing: with a floor the search stays below them."""
+
+    def worth(trial: Trial) -> tuple[float, float]:
+        place = (math.log10(trial.training.lr) + 6) / 3
+        return place, 1 - place
+
+    def late(**given: Any) -> float:
+        trials = search(make_space({"training.lr": Range(1e-6, 1e-3, log=True)}, seed=1), 30, worth, **given)
+        return sum(worth(trial)[1] >= 0.7 for trial in trials[15:]) / 15
+
+    assert late(floor=0.7) > late() + 0.2

@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 from platform.plan.build import make_plan
-from platform.state.trial_outcomes import describe_code_change, read_sweep_state
+from platform.plan.spaces import Space
+from platform.state import manifest
+from platform.state.trial_outcomes import SweepState, describe_code_change, read_sweep_state
 from search_spaces.schema import sweep as spaces
 from tests.support.small_sweep import Small
+from tests.support.starts import finish
 from trainables.common import provenance
+from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
@@ -79,3 +83,41 @@ def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store:
     model = store.model(plan.recipes[0].id())
     atomic_files.write_json(model / "recipe.json", other | {"versions": VERSIONS | {"torch": "2.12.0"}})
     assert "at commit ffff, code 01d, torch 2.12.0" in read_sweep_state(plan, store).warnings[0]
+
+
+# Trials in a range that an earlier start began: of the sweep again, by its file and their configurations
+
+
+STUDY = "forget05/npo/gru"
+AXES = ("rectifier.gamma=0.05,0.8", "rectifier.name=gru", "method=npo", "benchmark.split=forget05")
+
+
+def begin(small: Small, store: Storage, rates: str = "log(1e-6..1e-3)") -> SweepState:
+    return small.state(store, *AXES, f"training.lr={rates}", strategy="optuna", budget=6)
+
+
+def make(space: Space, lr: float, **point: object) -> Trial:
+    return space.make_trial({"training.lr": lr, "rectifier.gamma": 0.8, "rectifier.tau": None, "seed": 0} | point)
+
+
+def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage) -> None:
+    state = begin(small, store)
+    manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
+    assert (len(state.plan.trials), state.number_to_run) == (1, 6)
+    assert manifest.load_manifest(state.plan.name, store).trials == ()
+    space = state.plan.spaces[STUDY]
+    done, running, outside = make(space, 3.333e-5), make(space, 2e-4), make(space, 5e-3)
+    for trial in (done, running, outside):
+        store.write_trial_config(trial.id(), trial.model_dump(mode="json"))
+        manifest.add_trial_to_manifest(state.plan, store, trial)
+        manifest.add_trial_to_manifest(state.plan, store, trial)
+    finish(store, [done, outside])
+    again = begin(small, store)
+    assert [trial.id() for trial in again.plan.trials[1:]] == [done.id(), running.id()]
+    assert (again.done, again.number_to_run) == ({done.id()}, 5)
+    sweep = manifest.write_manifest(again, store, "python -m platform.sweep tofu_tiny --resume")
+    assert sweep.trials == (done.id(), running.id(), outside.id())
+    assert sweep.planned_trials == 2 + 5
+    assert begin(small, store, "log(1e-7..1e-2)").done == {done.id(), outside.id()}, "of a range that is widened"
+    grid = small.state(store, *AXES, "training.lr=3.333e-5,1e-4")
+    assert (grid.plan.name, grid.done) == (state.plan.name, {done.id()})

@@ -155,7 +155,7 @@ def test_second_driver_is_refused_before_anything_else(
     path = store.lock("tofu_tiny", runs[-1].plan.hash)
     assert not path.exists()
     with lock.acquire_lock(store, path, "the first one"):
-        for more in ([], ["--resume"], ["--new"]):
+        for more in ([], ["--new"]):
             refused = refuse(*command, *more)
             running = f"error: sweep {runs[-1].plan.name} is being run by process {os.getpid()} on "
             assert refused.startswith(running)

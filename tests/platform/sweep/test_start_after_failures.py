@@ -18,7 +18,7 @@ from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, refuse
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.file_names import LOST, RESULT
+from trainables.storage.file_names import CHECKPOINT, LOST, META_FILE, PROGRESS, RESULT
 from trainables.storage.folder_storage import Storage, remove_leftovers
 from trainables.storage.sweep_file import FILE_FORMAT_VERSION
 
@@ -63,11 +63,22 @@ def test_failed_trials_run_again_only_when_asked(
     assert (f"{len(again)} trials to run again; results set aside in" in done.stdout) == bool(again)
 
 
-@pytest.mark.parametrize("axis", ["seed=0,1,2,3", "training.lr=log(1e-6..1e-3)"])
-def test_a_search_asks_for_retried_trials_first(
-    small: Small, store: Storage, runs: list[SweepState], axis: str
+@pytest.mark.parametrize(
+    ("axis", "left"),
+    [
+        ("seed=0,1,2,3", None),
+        ("training.lr=log(1e-6..1e-3)", None),
+        ("seed=0,1,2,3", f"{CHECKPOINT}/{META_FILE}"),
+        ("training.lr=log(1e-6..1e-3)", PROGRESS),
+    ],
+)
+def test_a_search_asks_first_for_trials_to_run_again(
+    small: Small, store: Storage, runs: list[SweepState], axis: str, left: str | None
 ) -> None:
-    """Two of the six trials of a study failed; Optuna would go on with other points."""
+    """Two of the six trials of a study failed, or were killed with a checkpoint or without one yet.
+
+    Optuna would go on with other points.
+    """
     chosen = ["benchmark.split=forget05", "method=npo", "rectifier.name=gru", "rectifier.gamma=0.05,0.8"]
     flags = [*small.flags(axis), *(part for one in chosen for part in ("--only", one))]
     command = ["tofu_tiny", "--storage", store.root, *flags, "--strategy", "optuna", "--trials", "6"]
@@ -82,8 +93,12 @@ def test_a_search_asks_for_retried_trials_first(
     for trial in trials:
         store.write_trial_config(trial.id(), trial.model_dump(mode="json"))
     finish(store, trials[:4])
-    finish(store, trials[4:], "failed")
-    search, total = start("--retry-failed", "--reason", "failed")
+    if left:
+        for trial in trials[4:]:
+            atomic_files.write_json(store.trial(trial.id()) / left, {"step": 4})
+    else:
+        finish(store, trials[4:], "failed")
+    search, total = start(*(["--resume"] if left else ["--retry-failed", "--reason", "failed"]))
     asked = {Trial.model_validate_json(search.suggest(str(number))["trial"]).id() for number in range(total)}
     assert asked == {trial.id() for trial in trials[4:]}
 

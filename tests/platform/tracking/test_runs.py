@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sqlite3
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from platform.tracking import __main__ as command
 from platform.tracking.__main__ import sync_sweep
 from platform.tracking.mirror import start_mirror
 from platform.tracking.runs import open_mlflow_runs
-from tests.support.starts import invoke
+from tests.support.starts import assert_refused, invoke
 from tests.support.tracked_store import (
     TRIALS,
     all_runs,
@@ -36,6 +37,37 @@ from trainables.trial.progress import ProgressFile
 DONE = ("finished", "rectified", "diverged", "failed")
 TRIAL = TRIALS["missing"]
 LATER = "2026-11-21T08:00:00+00:00"
+
+
+def client_of(store: Storage) -> Any:
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=f"sqlite:///{store.root / 'mlflow.db'}")
+
+
+@pytest.fixture(scope="session")
+def tracked(tmp_path_factory: pytest.TempPathFactory) -> Storage:
+    """Return a storage whose sweep was synced once; nobody changes it."""
+    store = write_store(tmp_path_factory.mktemp("tracking"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        assert sync_sweep(write_sweep(store), store) == 4
+    return store
+
+
+@pytest.fixture(scope="session")
+def client(tracked: Storage) -> Any:
+    return client_of(tracked)
+
+
+@pytest.fixture
+def copied(tracked: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Storage, Any]:
+    """Return a copy of the synced storage with a client of its own."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    shutil.copytree(tracked.root, tmp_path / "copy")
+    copy = Storage(tmp_path / "copy")
+    sync_sweep(write_sweep(copy), copy)  # an experiment of its own: MLflow moves no files
+    return copy, client_of(copy)
 
 
 def counts(**given: int) -> dict[str, int]:
@@ -275,6 +307,4 @@ def test_command_syncs_what_the_storage_holds(copied: tuple[Storage, Any]) -> No
     done = invoke(command.main, "sync", "tiny", "--storage", store.root)
     assert (done.exit_code, done.stdout) == (0, f"4 trials in sqlite:///{store.root / 'mlflow.db'}\n")
     for action, name, message in (("sync", "tinny", "no sweep 'tinny' in "), ("sink", "tiny", "unknown action 'sink'")):
-        done = invoke(command.main, action, name, "--storage", store.root)
-        assert done.exit_code == 2
-        assert done.stderr.startswith(f"error: {message}")
+        assert_refused(invoke(command.main, action, name, "--storage", store.root), f"error: {message}")

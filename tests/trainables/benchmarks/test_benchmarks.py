@@ -13,8 +13,6 @@ from trainables.common.errors import InputError
 from trainables.config.benchmark_names import benchmark_names
 from trainables.config.settings import Benchmark
 
-HEAVY = ("torch", "transformers", "datasets", "lm_eval", "ray", "mlflow")
-
 
 def test_benchmarks_are_found_by_name_and_have_goals() -> None:
     """Removal comes first, one goal of retention last."""

@@ -20,7 +20,7 @@ from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
 from trainables.trial.runner import TrialRun
 
-files, taught = own_rows.files, own_rows.taught
+files, taught, target = own_rows.files, own_rows.taught, own_rows.target
 SHORT = (
     "training.batch_size=4",
     "training.max_steps=2",
@@ -28,11 +28,6 @@ SHORT = (
     "rectifier.name=none",
     "training.lr=1e-5",
 )
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.write_model(tmp_path_factory.mktemp("model") / "mine", layers=1)
 
 
 def plan(store: Storage, target: Path, files: dict[str, Path], *more: str, **options: Any) -> Plan:

@@ -8,7 +8,6 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
 from tests.support import families, tiny
@@ -128,8 +127,6 @@ def test_the_real_rows_in_the_hubs_layout(shared: Path) -> None:
 
 
 # Numbers from scores; no model and no rows
-
-SCORES = st.lists(st.sampled_from([-4.0, -3.5, -2.0, -0.1]), min_size=1, max_size=9)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ OURS = {
     "privleak": "privleak",
 }
 """open-unlearning's names of metrics, and ours."""
+UTILITIES = {"retain95": 0.90538, "full": 0.89545}
+COUNTS = {"forget": 200, "retain": 400, "real_authors": 100, "world_facts": 117}
 
 
 @pytest.fixture(scope="module")
@@ -145,8 +147,8 @@ def test_the_standard_numbers_are_the_same_with_measures(trained_inputs: Any, da
 
 
 def run(data: Path, model: str, output: Path, **options: object) -> Any:
-    words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
-    words += ["--dialect", "open-unlearning", "--split", SPLIT, "--data", data, "--limit", 4]
+    chosen = {"dialect": "open-unlearning", "split": SPLIT, "data": data, "limit": 4} | options
+    words = [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", value)]
     return invoke(evaluate.main, "--model", model, "--output", output, *words)
 
 
@@ -210,10 +212,92 @@ def test_the_numbers_are_open_unlearnings(
         expected = next(numbers for key, numbers in told.items() if key.startswith(name))
         for theirs, value in expected.items():
             assert found[OURS[theirs]] == pytest.approx(value, abs=2e-4 if theirs != "privleak" else 2e-2), theirs
+        assert found["model_utility"] == pytest.approx(UTILITIES[name], abs=5e-5)
     assert found["forget_quality_pvalue"] == pytest.approx(4.869254633582969e-10, rel=1e-6), "its ks_test on both logs"
+    assert found["forget_quality"] == pytest.approx(-21.4429, abs=5e-5)
     assert found["privleak"] == pytest.approx(-1.0899999998910022), "its privleak"
-    known = [
-        [row["extraction_strength"] for row in atomic_files.read_rows(tmp_path / f"{name}.parquet")[:200]]
-        for name in ("retain95", "full")
-    ]
-    assert np.mean(known[0]) < np.mean(known[1])
+    rows = {name: atomic_files.read_rows(tmp_path / f"{name}.parquet") for name in UTILITIES}
+    ratios = tofu.aggregates.truth_ratios(rows["retain95"], "forget", 1e-10)
+    again = tofu.aggregates.aggregate_metrics(rows["full"], "open-unlearning", ratios)
+    assert {name: found[name] for name in again} == again
+    counts = {task: sum(row["task"] == task for row in rows["full"]) for task in COUNTS}
+    assert counts == COUNTS
+    known = [np.mean([row["extraction_strength"] for row in rows[name][:200]]) for name in UTILITIES]
+    assert known[0] < known[1]
+
+
+# A retain log of open-unlearning in the place of our own retain evaluation
+
+Log = dict[str, Any]
+
+
+def make_log(kept: Log) -> Log:
+    """Return the part of open-unlearning's TOFU_EVAL.json that is read, of the model that a kept evaluation is of."""
+
+    def part(values: list[float]) -> Log:
+        return {"value_by_index": {str(index): {"score": value} for index, value in enumerate(values)}}
+
+    membership = kept["membership"]
+    sides = {task: part(losses) for task, losses in membership["losses"].items()}
+    log = {"forget_truth_ratio": part(kept["forget_truth_ratios"])}
+    for name in ("loss", "zlib", "min_k", "min_k_plus_plus"):
+        log[f"mia_{name}"] = {"agg_value": membership["aucs"][f"membership_{name}_auc"], **sides}
+    return log
+
+
+@pytest.fixture(scope="module")
+def written(trial_inputs: Any, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the retain model's evaluation and log, and the target model's against either."""
+    folder = tmp_path_factory.mktemp("written")
+    assert run(data, trial_inputs.retain, folder / "retain.json", measures="all").exit_code == 0
+    (folder / "log.json").write_text(json.dumps(make_log(read(folder, "retain.json"))))
+    for name, against in (("full", "retain"), ("theirs", "log")):
+        options = {"measures": "all", "retain_evaluation": folder / f"{against}.json"}
+        assert run(data, trial_inputs.target, folder / f"{name}.json", **options).exit_code == 0
+    return folder
+
+
+def read(folder: Path, name: str) -> Log:
+    return json.loads((folder / name).read_text())
+
+
+def test_theirs_gives_what_ours_gives(written: Path) -> None:
+    ours, theirs = (
+        {k: v for k, v in read(written, name).items() if isinstance(v, float)} for name in ("full.json", "theirs.json")
+    )
+    assert theirs == pytest.approx(ours)
+    assert ours.keys() >= {"forget_quality", "privleak", "privacy_score", "membership_reference_auc"}
+
+
+def test_a_retain_log_gives_open_unlearnings_numbers(written: Path) -> None:
+    """Its ks_test and privleak, as its src/evals/metrics/privacy.py computes them from two logs."""
+    found, log = read(written, "theirs.json"), read(written, "log.json")
+    retained = [row["score"] for row in log["forget_truth_ratio"]["value_by_index"].values()]
+    compared: Any = stats.ks_2samp(found["forget_truth_ratios"], retained)
+    assert found["forget_quality_pvalue"] == compared.pvalue
+    kept, reference = 1 - found["membership_min_k_auc"], 1 - log["mia_min_k"]["agg_value"]
+    assert found["privleak"] == pytest.approx((kept - reference) / (reference + 1e-10) * 100)
+
+
+def drop_row(part: Log) -> None:
+    part["value_by_index"].popitem()
+
+
+@pytest.mark.parametrize(
+    ("change", "dialect", "words"),
+    [
+        (lambda log: None, "paper", "is open-unlearning's: it goes with its dialect"),
+        (lambda log: drop_row(log["mia_loss"]["holdout"]), "open-unlearning", "it has 3, this evaluation 4"),
+        (lambda log: drop_row(log["forget_truth_ratio"]), "open-unlearning", "is of 3 forget rows, forget25 has 4"),
+        (lambda log: log["forget_truth_ratio"].clear(), "open-unlearning", "is no TOFU_EVAL.json of open-unlearning"),
+    ],
+)
+def test_what_is_refused(
+    change: Any, dialect: str, words: str, trial_inputs: Any, data: Path, written: Path, tmp_path: Path
+) -> None:
+    log = read(written, "log.json")
+    change(log)
+    (tmp_path / "log.json").write_text(json.dumps(log))
+    given: dict[str, object] = {"measures": "all", "retain_evaluation": tmp_path / "log.json", "dialect": dialect}
+    done = run(data, trial_inputs.target, tmp_path / "out", **given)
+    assert (done.exit_code, words in done.stderr) == (2, True), done.stderr

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import typer
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 import platform.sweep.__main__ as sweep
 from tests.support import fuzzing
@@ -52,12 +52,6 @@ def assert_clear(status: int, out: str, err: str) -> None:
     assert "Traceback" not in line
 
 
-def fuzz(examples: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return hypothesis' settings for so many examples, the same ones every time."""
-    calm = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-    return settings(max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=calm)
-
-
 @EXAMPLES
 def test_typed_words_give_a_plan_or_one_line(
     examples: int, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -65,7 +59,7 @@ def test_typed_words_give_a_plan_or_one_line(
     monkeypatch.chdir(tmp_path)
     seen = {0: 0, 2: 0}
 
-    @fuzz(examples)
+    @settings(max_examples=examples)
     @given(typed=fuzzing.typed(SWEEPS))
     def plan(typed: dict[str, Any]) -> None:
         known = small.settings() if typed["name"] == "tofu_tiny" else []
@@ -112,7 +106,7 @@ def test_configuration_is_taken_or_refused_in_one_line(examples: int, start: Tri
     def command() -> None:
         raise typer.Exit(cli.run_guarded(read))
 
-    @fuzz(examples)
+    @settings(max_examples=examples)
     @given(document=fuzzing.configurations(start.model_dump(mode="json")))
     def check(document: Any) -> None:
         file.write_text(json.dumps(document), encoding="utf-8")

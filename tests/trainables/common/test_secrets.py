@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from platform.sweep import start
 from platform.sweep.start_options import StartOptions
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
-from tests.support.environment import ROOT, type_settings
+from tests.support.environment import ROOT, RunModule, type_settings
 from tests.support.other_user import find_breaches
 from tests.support.small_sweep import Small
 from trainables.common import redaction
@@ -33,7 +33,6 @@ from trainables.storage.folder_storage import Storage
 from trainables.trial import record
 from trainables.trial.runner import TrialRun
 
-RunModule = Callable[..., subprocess.CompletedProcess[str]]
 SECRETS = {
     "HF_TOKEN": "hf_invented-token",
     "AWS_ACCESS_KEY_ID": "INVENTEDKEYID",

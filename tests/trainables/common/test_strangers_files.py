@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from platform.plan.build import make_plan
 from search_spaces.schema.sweep import load_sweep
 from tests.support import tiny
 from tests.support.own_rows import settings
-from tests.support.starts import in_process, invoke
+from tests.support.starts import assert_refused, in_process, invoke
+from tests.support.strange_server import MANNERS, serve_strangely
 from trainables import run
 from trainables.common import deadlines, fingerprints
 from trainables.common.errors import InputError
@@ -82,11 +84,6 @@ def dry_run(given: Path, **changed: Path) -> Any:
     files = {part: given / f"{part}.jsonl" for part in ("forget", "retain")} | changed
     words = [word for one in settings(files.pop("target", given / "model"), files) for word in ("--set", one)]
     return in_process("own", *words, "--storage", given / "runs", "--dry-run")
-
-
-def assert_refused(done: Any, said: str) -> None:
-    assert (done.exit_code, done.stderr.count("\n"), done.stderr[:7]) == (2, 1, "error: "), done.output
-    assert said in done.stderr
 
 
 LOOP = b"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
@@ -223,3 +220,32 @@ def test_output_that_nobody_takes(output: str, status: int, said: str, tmp_path:
     assert (done.returncode, (tmp_path / "done").exists()) == (status, status == 0), done.stderr
     assert said in done.stderr
     assert done.stderr.count("\n") == bool(said)
+
+
+# Waits for what is outside: told of, and ended by their deadline
+
+
+def test_a_call_gives_its_value_or_its_error_or_is_told_of_and_given_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(deadlines, "TOLD_SECONDS", 0.1)
+    assert deadlines.call_within(5, "a value", lambda: 3) == 3
+    with pytest.raises(ZeroDivisionError):
+        deadlines.call_within(5, "an error", lambda: 1 / 0)
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError, match="a sleeper has not answered in 1 s"):
+        deadlines.call_within(1, "a sleeper", lambda: time.sleep(60))
+    assert time.monotonic() - begun < 5
+    assert capsys.readouterr().err == "waiting for a sleeper, 1 s left\n"
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+def test_a_server_that_gives_no_answer_is_named(manner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that hangs up or says something else is left to the client, which knows what it asked for."""
+    monkeypatch.setattr(deadlines, "ANSWER_SECONDS", 0.2)
+    with serve_strangely(manner) as (server, _):
+        if manner in ("closing", "babbling"):
+            deadlines.check_answers(f"http://{server}", "the hub", "try again")
+            return
+        with pytest.raises(InputError, match=f"the hub at http://{server} has not answered in 0 s; try again"):
+            deadlines.check_answers(f"http://{server}", "the hub", "try again")

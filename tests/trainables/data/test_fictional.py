@@ -81,7 +81,7 @@ def test_version_goes_with_the_text_and_a_seed_changes_every_file(folder: Path, 
     assert all((tmp_path / f"{name}.json").read_bytes() != contents[f"{name}.json"] for name in FILES)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     authors=st.integers(1, fictional.MAX_AUTHORS // 10).map(lambda tens: 10 * tens),
     questions=st.integers(1, fictional.MAX_QUESTIONS),

@@ -84,7 +84,7 @@ answers = st.text(st.characters(codec="utf-8", exclude_characters="▁"), min_si
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     answers | st.sampled_from(["She", "  Ada"]),
     st.sampled_from(["Where was Ada born?", "Où?", "x "]),

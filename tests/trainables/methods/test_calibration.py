@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.interrupted import configuration, finish
@@ -25,7 +25,6 @@ from trainables.training.runtime import prepare_process
 SETTINGS = Calibration(targets=(0.9,))
 
 
-@settings(deadline=None)
 @given(st.floats(0.05, 0.95), st.floats(0.3, 4.0))
 def test_a_falling_utility_is_met(goal: float, power: float) -> None:
     """MU(w) = 1 - w^power: the answer is (1 - goal)^(1 / power)."""

@@ -82,7 +82,7 @@ shapes = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(shapes, st.integers(1, 6), st.sampled_from(CASES))
 def test_any_split_into_micro_batches_adds_up(
     shape: list[tuple[int, int]], size: int, case: tuple[str, Constants]

@@ -26,7 +26,7 @@ ROUNDING = 1e-6
 
 Array = np.ndarray
 
-unhurried = settings(deadline=None, max_examples=60)
+unhurried = settings(max_examples=60)
 
 
 class Pair(NamedTuple):
@@ -93,7 +93,7 @@ def test_it_points_against_the_retain_gradient_never_and_is_never_longer(pair: P
         assert (outcome.cos_after, outcome.rectified_norm) == (outcome.cos_before, outcome.grad_norm)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(pairs(most=2))
 def test_it_solves_the_quadratic_programme(pair: Pair) -> None:
     """Eq. 4 of the paper: min ||x - g||^2 subject to <x, m> >= 0."""

@@ -16,7 +16,7 @@ from trainables.methods import rectifiers
 from trainables.methods.rectifiers import Outcome
 
 Parts = list[torch.Tensor]
-unhurried = settings(deadline=None, max_examples=60)
+unhurried = settings(max_examples=60)
 
 
 def normal(seed: int, count: int, sizes: tuple[int, ...] = (5, 700, 30)) -> tuple[Parts, list[Parts]]:

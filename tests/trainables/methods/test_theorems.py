@@ -17,7 +17,7 @@ import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.encoding import encode_rows
+from tests.support.tiny import encode_rows
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
 from trainables.inference.padded_batch import pad_examples
@@ -28,7 +28,7 @@ TOFU = tofu.TofuBenchmark()
 
 seeds, sizes = st.integers(0, 10_000), st.integers(2, 6)
 fractions = st.floats(0.01, 0.95)
-shown = settings(max_examples=60, deadline=None)
+shown = settings(max_examples=60)
 
 
 @dataclass(frozen=True)

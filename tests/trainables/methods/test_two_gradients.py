@@ -22,7 +22,7 @@ ROUNDING = 1e-5
 """Relative to the longer of the two gradients and the result."""
 RULES = [name for name, row in RECTIFIERS.items() if "memory" in row.takes]
 BY_TENSOR = [name for name in RULES if "scope" in RECTIFIERS[name].takes]
-unhurried = settings(deadline=None, max_examples=60)
+unhurried = settings(max_examples=60)
 
 
 # each rule once more, as the papers state it, on whole vectors in float64

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support import tiny
 from tests.support.starts import invoke
+from tests.support.tiny import encode_rows
 from trainables import stress
 from trainables.benchmarks.tofu import row_scores, rows
-from trainables.config.settings import Benchmark, Model
+from trainables.config.settings import Benchmark, Model, Resources
 from trainables.data.conversations import make_encoder
 from trainables.data.templates import TEMPLATES
-from trainables.robustness import attack_results
+from trainables.robustness import attack_results, quantization, relearning, sampling
 from trainables.robustness.attacks import NONE, SECOND_HALF
 from trainables.training import model_files
+from trainables.training.runtime import prepare_process
+from trainables.training.sampling import forget_batch
 
 
 @given(st.floats(0, 0.8), st.floats(-0.5, 1), st.floats(0, 0.3))
@@ -181,3 +188,120 @@ def test_what_is_refused(trial_inputs: Any, tmp_path: Path) -> None:
     ):
         done = invoke(stress.main, *typed, "--storage", tmp_path, "--attacks", "nf4")
         assert (done.exit_code, message in done.stderr) == (2, True), done.stderr
+
+
+# Relearning
+
+
+def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
+    """One row at a time in plain PyTorch: the loss is the mean over the step's answer tokens."""
+    prepare_process(Resources(), 0)
+    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
+    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
+    restated, _ = model_files.load_model(Model(path=str(trial_inputs.target)))
+    examples = encode_rows(tokenizer, rows.read_evaluation_rows(benchmark)["forget"][:5], "llama2", "paper", 200)
+    seen: list[int] = []
+    found: dict[str, torch.Tensor] = {}
+
+    def measure(step: int, model: Any) -> None:
+        assert not model.training
+        seen.append(step)
+        found.update({name: value.detach().clone() for name, value in model.state_dict().items()})
+
+    relearning.relearn(
+        *(network, tokenizer, examples),
+        lr=1e-3,
+        steps=(1, 3),
+        seed=4,
+        resources=Resources(),
+        attention="sdpa",
+        measure=measure,
+    )
+    assert seen == [1, 3]
+    optimizer = torch.optim.AdamW(restated.parameters(), lr=1e-3, weight_decay=0)
+    for step in range(3):
+        optimizer.param_groups[0]["lr"] = 1e-3 * (3 - step) / 3
+        total, tokens = torch.zeros(()), 0
+        for number in forget_batch(4, step, 0, len(examples), len(examples)):
+            ids, start = torch.tensor([examples[number].input_ids]), examples[number].answer_start
+            logits = restated(input_ids=ids).logits[0, start - 1 : -1]
+            total = total + torch.nn.functional.cross_entropy(logits, ids[0, start:], reduction="sum")
+            tokens += ids.shape[1] - start
+        optimizer.zero_grad()
+        (total / tokens).backward()
+        optimizer.step()
+    for name, value in restated.state_dict().items():
+        assert torch.allclose(found[name], value, atol=2e-5), name
+
+
+# Sampled answers
+
+
+@given(st.integers(1, 8).flatmap(lambda n: st.lists(st.lists(st.floats(0, 1), min_size=n, max_size=n), min_size=1)))
+def test_leak_at_k_is_the_mean_best_over_all_subsets(scores: list[list[float]]) -> None:
+    for k in range(1, len(scores[0]) + 1):
+        wanted = mean(mean(max(subset) for subset in combinations(row, k)) for row in scores)
+        assert sampling.leak_at(k, np.array(scores)) == pytest.approx(wanted, abs=1e-9)
+    assert sampling.leak_curve(np.eye(1, 128)) == pytest.approx({2**k: 2**k / 128 for k in range(8)})
+
+
+def test_answers_are_drawn_as_likely_as_the_model_says(trial_inputs: Any) -> None:
+    """How often an answer begins with its likeliest letter, to three standard errors; none has more than its end."""
+    prepare_process(Resources(), 3)
+    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
+    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
+    encoder = make_encoder("llama2", tokenizer)
+    (prompt,) = encoder.encode_prompts([rows.read_evaluation_rows(benchmark)["forget"][0]["question"]])
+    (texts,) = sampling.sample_answers(network, tokenizer, [prompt], 300, encoder.end_tokens, 20_000)
+    with torch.no_grad():
+        chances = network(input_ids=torch.tensor([prompt])).logits[0, -1].softmax(-1).tolist()
+    letters: dict[str, float] = {}
+    for token, chance in enumerate(chances):
+        letter = tokenizer.decode([token], skip_special_tokens=True)[:1]
+        letters[letter] = letters.get(letter, 0.0) + chance
+    likeliest = max(letters, key=lambda letter: letters[letter])
+    assert 0.05 < (share := letters[likeliest]) < 0.95
+    found = mean(text[:1] == likeliest for text in texts)
+    assert found == pytest.approx(share, abs=3 * (share * (1 - share) / 300) ** 0.5 + 0.01), letters
+    assert (len(texts), len(set(texts)) > 100) == (300, True)
+
+
+# Rounded weights
+
+
+POSITIVE = (0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434)
+POSITIVE += (0.5626170039176941, 0.7229568362236023, 1.0)
+NEGATIVE = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635)
+NEGATIVE += (-0.18477343022833234, -0.09105003625154495)
+
+
+def test_nf4_takes_the_nearest_of_sixteen_values_in_each_block() -> None:
+    weight = torch.randn(5, 29, generator=torch.Generator().manual_seed(0))
+    flat, found = weight.flatten().tolist(), quantization.round_nf4(weight).flatten().tolist()
+    for start in range(0, len(flat), 64):  # the last block is short
+        block = flat[start : start + 64]
+        largest = max(map(abs, block))
+        for value, rounded in zip(block, found[start:], strict=False):
+            nearest = min((*NEGATIVE, 0.0, *POSITIVE), key=lambda code: abs(code * largest - value))
+            assert rounded == pytest.approx(nearest * largest)
+    assert not quantization.round_nf4(torch.zeros(2, 64)).any()
+
+
+def test_int8_rounds_each_row_to_255_steps() -> None:
+    weight = torch.randn(7, 33, generator=torch.Generator().manual_seed(1))
+    for row, found in zip(weight.tolist(), quantization.round_int8(weight).tolist(), strict=True):
+        step = max(map(abs, row)) / 127
+        assert found == pytest.approx([round(value / step) * step for value in row])
+    assert not quantization.round_int8(torch.zeros(2, 8)).any()
+
+
+@pytest.mark.parametrize(("kind", "error"), [("nf4", 0.092), ("int8", 0.0065)])
+def test_linear_layers_but_the_head_are_rounded_by_as_much_as_the_libraries_do(kind: str, error: float) -> None:
+    network = tiny.network(layers=1)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    quantization.quantize(network, kind)
+    changed = {name for name, value in network.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {name for name in before if "proj" in name}
+    weight = torch.randn(384, 128, generator=torch.Generator().manual_seed(2))
+    rounded = quantization.round_nf4(weight) if kind == "nf4" else quantization.round_int8(weight)
+    assert ((rounded - weight).norm() / weight.norm()).item() == pytest.approx(error, rel=0.05)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from safetensors.torch import load_file
 
 from tests.support import ranks
@@ -73,12 +71,8 @@ def test_a_rate_that_gives_no_direction_is_refused(trial_inputs: Any, tmp_path: 
 
 
 def _one_of_two(rank: int, folder: Path, recipe_json: str) -> None:
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
     direction = SharedVector.model_validate_json(recipe_json)
     ensure_direction(direction, open_storage(str(folder)), load_forget_rows, micro_batch=1)
-    dist.destroy_process_group()
 
 
 def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trainables.common.tokenized_row import Example
 from trainables.training import sampling
 
-unhurried = settings(deadline=None, max_examples=60)
+unhurried = settings(max_examples=60)
 seeds = st.integers(0, 2**31)
 sizes = st.integers(1, 40)
 

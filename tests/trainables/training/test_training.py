@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.support import reference
-from tests.support.encoding import encode_rows
+from tests.support.tiny import encode_rows
 from trainables.benchmarks import tofu
 from trainables.common.errors import TrialStopped
 from trainables.config.settings import Benchmark, Model, Resources, Training

@@ -12,9 +12,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
-from tests.support.cases import Cases
-from tests.support.starts import in_process, invoke
-from trainables import evaluate
 from trainables.common.errors import InputError
 from trainables.config.settings import Model, Resources
 from trainables.training import model_files
@@ -161,47 +158,6 @@ def test_an_adapter_alone(tmp_path: Path) -> None:
     assert "has an adapter alone" in refusal(tmp_path)
 
 
-MODELS = {
-    "base_layer": ("unexpected: ", "base_layer.weight"),
-    "adapter_beside": ("move these away to take the whole weights", "merge_and_unload"),
-    "no_sdpa": ("attention 'sdpa'", "{attention}"),
-}
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("name", MODELS)
-def test_cases_are_refused_alike(name: str, cases: Cases, tmp_path: Path) -> None:
-    """By evaluate, a dry run and a start: one line, exit status 2, nothing written."""
-    places, model = cases.sources(), cases.models / name
-    given = [word for part, file in places.items() for word in ("--source", f"{part}={file}")]
-    output = tmp_path / "found.json"
-    evaluated = invoke(evaluate.main, "--benchmark", "own", "--model", model, *given, "--output", output)
-    chosen = [f"{part}={file}" for part, file in places.items()]
-    sets = [word for one in (f"target={model}", *chosen) for word in ("--set", one)]
-    started = [in_process("own", *sets, "--storage", tmp_path / "runs", *more) for more in (["--dry-run"], [])]
-    for status, said, attention in (
-        (evaluated.exit_code, evaluated.stderr, "--attention eager"),
-        *((done.exit_code, done.stderr, "--set attention=eager") for done in started),
-    ):
-        assert status == 2, said
-        assert len(said.strip().splitlines()) == 1
-        for words in MODELS[name]:
-            assert words.format(attention=attention) in said
-        assert "attn_implementation" not in said
-    assert not output.exists()
-    assert not (tmp_path / "runs" / "trials").exists()
-
-
-@pytest.mark.data
-def test_evaluate_takes_attention_and_precision(cases: Cases, tmp_path: Path) -> None:
-    given = [word for part, file in cases.sources().items() for word in ("--source", f"{part}={file}")]
-    words = ("--benchmark", "own", *given, "--limit", 2, "--output", tmp_path / "found.json")
-    options = ("--attention", "eager", "--precision", "bf16")
-    assert invoke(evaluate.main, "--model", cases.models / "no_sdpa", *words, *options).exit_code == 0
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert (found["model"]["attention"], found["precision"]) == ("eager", "bf16")
-
-
 def test_models_that_are_loaded_or_made_leave_cudnns_attention_alone(tmp_path: Path) -> None:
     """It plans a graph for every new shape of rows, and is not deterministic. All commands do one of the two."""
     folder = tiny.write_model(tmp_path)
@@ -231,3 +187,43 @@ def test_older_names_stand_beside_the_new(given: dict[str, Any], theta: float, s
     assert read["torch_dtype"] == read["dtype"] == "float32"
     names = json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())
     assert names["tokenizer_class"] == "PreTrainedTokenizerFast"
+
+
+# Tokenizers of another place
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """Weights alone, as some published checkpoints are."""
+    tiny.network().save_pretrained(tmp_path / "bare")
+    return tmp_path / "bare"
+
+
+def test_an_empty_tokenizer_is_refused(bare: Path) -> None:
+    """transformers makes one without any token where the files are missing or empty."""
+    empty = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}, "added_tokens": []}
+    (bare / "tokenizer.json").write_text(json.dumps(empty))
+    with pytest.raises(InputError, match="has no usable tokenizer"):
+        model_files.load_model(Model(path=str(bare)))
+
+
+def test_a_tokenizer_from_another_folder(bare: Path, tmp_path: Path) -> None:
+    place = tmp_path / "tokenizer"
+    tiny.tokenizer().save_pretrained(place)
+    model = Model(path=str(bare), tokenizer=str(place))
+    network, tokenizer = model_files.load_model(model)
+    assert tokenizer("ferry")["input_ids"] == tiny.tokenizer()("ferry")["input_ids"]
+    assert network.config._attn_implementation == "sdpa"
+    with pytest.raises(InputError, match=f"tokenizer: {bare} has no tokenizer.json"):
+        model_files.check_tokenizer_folder(str(bare))
+
+
+def test_tokenizer_is_part_of_what_a_model_is(bare: Path, tmp_path: Path) -> None:
+    """Its content, not its place: a moved folder keeps the fingerprint, another vocabulary does not."""
+    places = [tmp_path / name for name in ("one", "moved", "other")]
+    for place in places:
+        tiny.tokenizer().save_pretrained(place)
+    text = (places[2] / "tokenizer.json").read_text()
+    (places[2] / "tokenizer.json").write_text(text.replace('"add_prefix_space": false', '"add_prefix_space": true'))
+    marks = [model_files.fingerprint_model(Model(path=str(bare), tokenizer=str(place))) for place in places]
+    assert marks[0] == marks[1] != marks[2]

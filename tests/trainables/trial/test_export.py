@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
+from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.support import interrupted
-from tests.support.starts import invoke
+from tests.support.hub_server import TOKEN, HubServer, serve
+from tests.support.starts import assert_refused, invoke
+from tests.trainables.common.test_secrets import HIDDEN, SECRETS, SERVER
 from trainables import export
 from trainables.benchmarks import evaluation, tofu
 from trainables.common.errors import InputError
@@ -150,8 +154,7 @@ def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path) -> None:
         (trial_id, "changed/runs", "model", "holds has changed since this trial was planned"),
     ):
         done = invoke(export.main, name, "--storage", tmp_path / storage, "--output", tmp_path / output)
-        assert done.exit_code == 2
-        assert message in done.stderr
+        assert_refused(done, message)
 
 
 # Trials of other kinds: the kept one with another result.json
@@ -215,3 +218,89 @@ def test_weights_are_rounded_as_the_target_models_unless_that_changes_what_was_m
     assert (facts["differences"], (tmp_path / "model" / "recipe.json").exists()) == ([], False)
     written = json.loads((tmp_path / "model" / model_folder.FACTS_FILE).read_text())
     assert written["metrics"].items() >= written["verified_metrics"].items() or width == 4
+
+
+# --push: an exported folder on the hub, private, without a text or token
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A hub that this process asks with a token, without Xet; other secrets are set as well."""
+    from huggingface_hub import constants
+
+    with serve(tmp_path / "hub") as server:
+        (tmp_path / "hub" / "models").mkdir(parents=True)
+        for name, value in {**SECRETS, "HF_TOKEN": TOKEN, "MLFLOW_TRACKING_URI": SERVER}.items():
+            monkeypatch.setenv(name, value)
+        for name, value in {
+            "ENDPOINT": server.url,
+            "HF_HUB_DISABLE_XET": True,
+            "HF_HUB_OFFLINE": False,
+            "HF_TOKEN_PATH": str(tmp_path / "no-token"),
+            "HF_STORED_TOKENS_PATH": str(tmp_path / "no-tokens"),
+        }.items():
+            monkeypatch.setattr(constants, name, value)
+        yield server
+
+
+def push(kept: Any, *words: object) -> Any:
+    store, trial_id = kept
+    return invoke(export.main, trial_id, "--storage", store.root, "--push", *words)
+
+
+def test_what_is_sent(kept: Any, hub: HubServer, trained_inputs: Any, tmp_path: Path) -> None:
+    """A second time it is the folder that is there."""
+    store, trial_id = place = doctored(kept, tmp_path)
+    done = push(place, "somebody/forgetful")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.endswith(f"uploaded: {hub.url}/somebody/forgetful, private\n")
+    assert hub.private == {"somebody/forgetful"}
+    sent, folder = hub.home / "models/somebody/forgetful", store.root / "exports" / trial_id
+    names = {path.name for path in sent.iterdir()}
+    assert names >= {"README.md", "unlearning.json", "config.json", "model.safetensors", "tokenizer.json"}
+    assert all((sent / name).read_bytes() == (folder / name).read_bytes() for name in names)
+    data: Any = ModelCard.load(sent / "README.md").data
+    assert (data.model_name, data.tags) == ("gru-npo-forget25-g0.5-t1-s0", ["unlearning", "npo", "gru"])
+    forget, retain = tofu.TofuBenchmark().training_rows(configuration(trained_inputs).benchmark)
+    texts = [row[column] for row in (*forget, *retain) for column in ("question", "answer")]
+    for content in (path.read_bytes() for path in sent.iterdir()):
+        assert not [text for text in (*texts, *HIDDEN, TOKEN, str(store.root)) if text.encode() in content]
+
+    assert f"{folder}: it was exported before, and is uploaded as it is\n" in push(place, "somebody/again").stdout
+
+
+def test_what_is_refused_before_any_work(
+    kept: Any, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    store, trial_id = kept
+    (hub.home / "models" / "somebody" / "seen").mkdir(parents=True)
+    for done, message in (
+        (push(kept, "a/b/c"), "Repo id must be"),
+        (push(kept, "somebody/seen"), "somebody/seen is there and is public; give another name"),
+        (push((store, "nobody"), "somebody/x"), "ID: no result of a trial 'nobody'"),
+        (invoke(export.main, trial_id, "--storage", store.root), "--output: give a new folder, or --push ORG/NAME"),
+    ):
+        assert_refused(done, message)
+    for change in (("HF_HUB_OFFLINE", True), ("ENDPOINT", "http://127.0.0.1:9")):
+        with monkeypatch.context() as patch:
+            patch.setattr(constants, *change)
+            done = push(kept, "somebody/x")
+            assert (done.exit_code, "--push: somebody/x: " in done.stderr) == (2, True), done.output
+    monkeypatch.setenv("HF_TOKEN", "hf_one-that-may-only-read")
+    done = push(kept, "somebody/x")
+    assert (done.exit_code, "it needs a token that may write: set HF_TOKEN" in done.stderr) == (2, True), done.output
+    assert not (store.root / "exports").exists()
+    assert [path.name for path in (hub.home / "models" / "somebody").iterdir()] == ["seen"]
+
+
+def test_a_hub_that_breaks_off_leaves_the_model(kept: Any, hub: HubServer, tmp_path: Path) -> None:
+    """The message says where it is, and how to send it."""
+    place = store, trial_id = doctored(kept, tmp_path)
+    folder = store.root / "exports" / trial_id
+    hub.full = True
+    done = push(place, "somebody/x")
+    again = f"the model is in '{folder}'; to try again: hf upload somebody/x '{folder}'\n"
+    assert (done.exit_code, again in done.stderr) == (2, True), done.output
+    assert (folder / "model.safetensors").is_file()

@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM
 
 from tests.support.environment import RunModule, TrialInputs
 from tests.support.interrupted import configuration, finish, same
-from trainables.config.settings import Rectifier, Resources
+from trainables import benchmarks
+from trainables.config.settings import Benchmark, Model, Rectifier, Resources
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
@@ -106,3 +107,40 @@ def test_a_model_is_loaded_once_for_trials_in_a_row(
     for number in range(2):
         finish(trials["first"], tmp_path / f"short{number}", keep=False)
     assert len(loads) == 6, "nor where memory is short"
+
+
+# Tokenised rows
+
+
+def test_rows_are_made_anew_for_whatever_they_depend_on(trial_inputs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(
+        benchmarks.get_benchmark("tofu"), "training_examples", lambda *asked: made.append(asked) or ([], [])
+    )
+    setup._keep_examples.cache_clear()
+    trial = Trial(
+        method="npo",
+        benchmark=Benchmark(data="data", split=trial_inputs.split, fingerprint="files:of-the-tests"),
+        target=Model(path=str(trial_inputs.target), fingerprint="files:of-the-tests"),
+    )
+
+    def makes(part: str = "seed", value: Any = 0, **changes: Any) -> bool:
+        before = len(made)
+        value = getattr(trial, part).model_copy(update=changes) if changes else value
+        setup.load_examples(trial.model_copy(update={part: value}))
+        return len(made) > before
+
+    assert makes()
+    assert not makes("seed", 3)
+    assert makes("benchmark", template="plain")
+    assert makes("benchmark", fingerprint="files:other")
+    assert makes("target", fingerprint="files:other")
+    assert makes("training", max_length=64)
+    assert makes(), "only the last four are kept"
+    unknown: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("target", {"fingerprint": None}),
+        ("benchmark", {"fingerprint": None}),
+        ("resources", {"ranks": 2}),
+    )
+    for part, changes in unknown * 2:
+        assert makes(part, **changes), part

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from tests.support import ranks
-from tests.support.copies import tied, with_dropout
+from tests.support.copies import copy_target, tied
 from tests.support.interrupted import alike, configuration, finish, same
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
@@ -83,7 +83,8 @@ def test_other_stages_go_on_bit_for_bit(trial_inputs: Any, tmp_path: Path, stage
 
 def test_trial_with_dropout_goes_on_bit_for_bit(trial_inputs: Any, stopped: Storage, tmp_path: Path) -> None:
     """Random numbers are those of the step, whatever was drawn before it; the reference sums are without dropout."""
-    config, plain = configuration(with_dropout(trial_inputs, tmp_path / "noisy")), configuration(trial_inputs)
+    inputs, plain = copy_target(trial_inputs, tmp_path / "noisy", attention_dropout=0.2), configuration(trial_inputs)
+    config = configuration(inputs)
     _, complete = finish(config, tmp_path / "whole")
     _, store = finish(config, tmp_path / "broken", stop_after=5)
     noisy, silent = (place.trial(c.id()) / CHECKPOINT / "step-4" for place, c in ((store, config), (stopped, plain)))

@@ -97,21 +97,6 @@ def test_diverging_trial_is_a_result_and_exit_status_1(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("{", "is missing, or holds no JSON object; give a trial's config.json"),
-        ('{"method": "gaa", "target": "m", "sed": 1}', "method: Input should be 'ga', 'ga_kl'"),
-        ('{"method": "gaa", "target": "m", "sed": 1}', "sed: Extra inputs are not permitted (got 1)"),
-    ],
-)
-def test_bad_config_file(content: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "config.json").write_text(content)
-    assert cli.run_guarded(lambda: run.run(tmp_path / "config.json", str(tmp_path / "runs"))) == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"benchmark": {"fingerprint": "files:0"}}, "has changed since this trial was planned"),

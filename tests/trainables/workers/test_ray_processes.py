@@ -13,9 +13,8 @@ import psutil
 import pytest
 
 from tests.support.starts import RESULT_FIELDS
+from tests.support.tracked_store import TRIALS
 from trainables.common import process_identity
-from trainables.config.settings import Benchmark, Model
-from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import PROGRESS, RESULT, STEPS
 from trainables.storage.folder_storage import Storage
@@ -23,11 +22,7 @@ from trainables.trial import progress
 from trainables.trial.runner import TrialRun
 from trainables.workers import ray_processes
 
-CONFIG = Trial(
-    method="ga",
-    benchmark=Benchmark(data="data", fingerprint="files:0"),
-    target=Model(path="models/full", fingerprint="files:1"),
-)
+CONFIG = TRIALS["finished"]
 
 
 def result(forget_quality: float) -> dict[str, Any]:
