@@ -22,7 +22,6 @@ POINT_COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method",
 POINT_COLUMNS += ["gru", "gru_sd", "gru_n", "improvement"]
 BAR_PAIR_KEY_COLUMNS = POINT_COLUMNS[:6]
 MAX_PANELS_PER_ROW = 4
-"""Panels beside one another, at most."""
 BAR_EDGE_STYLE: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.7}
 RECTIFIER_BAR_STYLES: dict[str, dict[str, Any]] = {
     "none": {"facecolor": "white", "label": "method alone", **BAR_EDGE_STYLE},
@@ -37,7 +36,6 @@ WIDTH = 0.36
 Y_MARGIN_SHARE = 0.3
 """For the numbers, beyond bars and lines: this part of the values' span."""
 TITLE_LINE_CHARACTERS = 28
-"""Letters of a line of a panel's title, about as many as fit over two methods."""
 
 
 def bar_points(frame: pd.DataFrame) -> pd.DataFrame:

@@ -19,7 +19,6 @@ SIGN_COLOURS = {1.0: GAIN, -1.0: LOSS}
 """Of better and worse; grey: neither, or not tested."""
 SIGN_WORDS = {1.0: "better", -1.0: "worse", 0.0: "not significant"}
 INCHES_PER_RECTIFIER_ROW = 0.155
-"""Height of a rectifier's line in inches."""
 
 
 def difference_points(comparison: Comparison) -> pd.DataFrame:

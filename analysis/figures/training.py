@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from analysis.figures.style import DASHED, GREY, RC_PARAMS, THICK, add_legend, make_panels, marker_style
+from analysis.figures.style import DASHED, GREY, RC_PARAMS, add_legend, make_panels, marker_style
 from analysis.labels import TASK_VECTOR_METHODS, method_label, order_methods, rectifier_label, split_label
 from analysis.load.trial_tables import read_trial_table
 from analysis.stats.chosen_settings import SHORT
@@ -184,7 +184,7 @@ def _draw_lines(axes: Axes, rows: pd.DataFrame, by: str, value: str, looks: Mapp
     for name, line in rows.groupby(by):
         look = looks[str(name)]
         mean = line.loc[line["kind"] == "mean"].sort_values("step")
-        axes.plot(mean["step"], mean[value], **look, markevery=max(1, len(mean) // 6), linewidth=THICK, zorder=3)
+        axes.plot(mean["step"], mean[value], **look, markevery=max(1, len(mean) // 6), linewidth=1.5, zorder=3)
         thin = {**look, "marker": "", "label": "thin: one seed" if any(line["n"] > 1) else ""}
         for _, seed in line.loc[line["kind"] == "seed"].groupby("seed"):
             axes.plot(seed["step"], seed[value], **thin, linewidth=0.5, alpha=0.5, zorder=2)

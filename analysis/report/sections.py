@@ -134,7 +134,7 @@ def save_paper_tables_and_figures(
         )
         for kind, tables in catalog.PAPER_TABLES_BY_FIGURE.items()
     }
-    drawn = catalog.draw_sweep_pictures(frames, several=len(sweeps) > 1)
+    drawn = catalog.draw_sweep_pictures(frames)
     return sheets, save_pictures(folder, (picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn))
 
 

@@ -80,7 +80,7 @@ def test_the_picture_is_better_to_the_right(name: str, tmp_path: Path) -> None:
         "reference": len(benchmark_store.MODELS[name]),
     }
     assert points["kind"].value_counts().to_dict() == kinds
-    axes = tradeoff.draw(points).axes[0]
+    axes = tradeoff.draw(points, results.rule).axes[0]
     left, right = axes.get_xlim()
     assert left > max(points[what.removal_goal.metric]) > min(points[what.removal_goal.metric]) > right
     assert axes.get_xlabel().endswith("lower is better →")
