@@ -45,8 +45,6 @@ ANGLE_COLUMNS = [*ANGLE_LINE_KEY_COLUMNS, "kind", "seed", "n", "step", "angle"]
 ANGLE_AXIS_LABEL = "angle to the retain gradient\nor its average, degrees"
 """Orig. is to the retain gradient of other rows, Pre-rect. and Post-rect. are to GRU's moving average of it."""
 MAX_PANELS_PER_ROW = 4
-MAX_DEGREES_FOR_FINE_TICKS = 60.0
-"""Degrees up to which ticks are 10 apart; so that 90 always has one, they are 30 apart beyond."""
 MIN_RATIO_FOR_LOG_AXIS = 10.0
 """Risks that differ this many times are on a logarithmic axis."""
 
@@ -140,11 +138,10 @@ def draw_angles(points: pd.DataFrame) -> Figure:
     looks = {line: _line_look(like, line) for line, (_, _, like) in ANGLE_LINES.items()}
     looks["Pre-rect."]["linestyle"] = BEFORE_LINE_STYLE
     figure, panels = _make_columns(points, {"angle": ""})
-    wide = float(np.ptp(points["angle"])) > MAX_DEGREES_FOR_FINE_TICKS
     for method, (axes,) in panels.items():
         axes.axhline(90, color=GREY, linewidth=0.6, zorder=1)
         _draw_lines(axes, points.loc[points["method"] == method], "line", "angle", looks)
-        axes.yaxis.set_major_locator(MultipleLocator(30 if wide else 10))
+        axes.yaxis.set_major_locator(MultipleLocator(30 if np.ptp(points["angle"]) > 60 else 10))
     figure.supylabel(ANGLE_AXIS_LABEL, fontsize=8, multialignment="center")
     add_legend(figure)
     return figure

@@ -19,11 +19,8 @@ from trainables.common import cli
 from trainables.storage.file_names import ROWS
 
 MOST_ROWS = 50
-"""Rows that the page lists; tables/forget_rows.csv has all."""
 COLUMN_HEADS = {"row": "Row", "said_any": "said", "rougeL_recall": "ROUGE", "extraction_strength": "ES", "prob": "prob"}
 """What is listed of a forget row, and its head."""
-ModelRow = dict[Any, Any]
-"""A trial or a reference model with its numbers, by column."""
 
 
 def write_own_rows_parts(report: Report, storage: str) -> tuple[list[str], list[TableItem], list[Section]]:
@@ -58,7 +55,7 @@ def write_own_rows_parts(report: Report, storage: str) -> tuple[list[str], list[
     return [verdict.describe(named), export], [item], [still] * bool(len(shown))
 
 
-def compare_models(results: Results, models: list[ModelRow]) -> pd.DataFrame:
+def compare_models(results: Results, models: list[dict[Any, Any]]) -> pd.DataFrame:
     """Return each measure of the model before, of the trial, and of a model that never saw the rows if there is one."""
     measures = {column.metric: column.head for column in results.goals.columns}
     measures |= {f"{name}_kept": f"{name} rows kept" for name in ("retain", "other")}

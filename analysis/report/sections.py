@@ -30,7 +30,6 @@ from analysis.tables.table_definitions import LAYOUTS, main_layout
 from trainables.storage.sweep_file import SweepFile
 
 MOST_FAILURES = 50
-"""Trials without a result that the page lists; failures.csv has all."""
 IMPORTANCE_CAPTION = (
     "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them "
     f"(PED-ANOVA, arXiv 2304.10255). Studies with fewer than {MIN_SETTINGS_FOR_IMPORTANCE} settings are left out."
@@ -141,14 +140,13 @@ def save_paper_tables_and_figures(
 def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     """Return the paper's tables and figures, filled from runs; `both`: with the paper's numbers."""
     sheets, drawn = save_paper_tables_and_figures({sweep.label: report.results}, report.folder, both)
-    found = []
+    if not sheets and not drawn:
+        return []
     text = f"Numbered and named as in {paper.CITATION}."
     if both:
         text += " Under each number the paper's, and the difference to it, where the paper has one."
-    if sheets or drawn:
-        tables = tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
-        found.append(Section("In the paper's layout", tables, drawn, text))
-    return found
+    tables = tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
+    return [Section("In the paper's layout", tables, drawn, text)]
 
 
 def _write_training(report: Report) -> list[Section]:

@@ -14,7 +14,6 @@ from analysis.stats.chosen_settings import STUDY_COLUMNS, seed_means, sort_studi
 from trainables.config.types import LOG_SCALE_MIN_RATIO
 
 MIN_SETTINGS_FOR_IMPORTANCE = 10
-"""The fewest evaluated settings of a study from which importance is computed."""
 BEST_SETTINGS_SHARE = 0.25
 """The share of a study's settings whose values are compared with those of all (PED-ANOVA's target quantile)."""
 IMPORTANCE_COLUMNS = [*STUDY_COLUMNS, "metric", "setting", "importance", "settings"]

@@ -33,12 +33,10 @@ FAMILY = [*SPLIT_METHOD_COLUMNS, "metric"]
 """What p values are adjusted over (Holm): all rectifiers against none on one split, objective and goal."""
 ES_GOAL = Goal("forget_extraction_strength", "removal", "lowest", "ES", "extraction strength on the forget rows")
 MIX_PREFIX = "forget_quality_at_"
-"""The beginning of the metrics of mixtures."""
 METHODS_WITH_RETAIN_TERM = {"ga": "gd", "npo": "npo_gd", "simnpo": "simnpo_gd"}
 RETAIN_TERM_NAME = "retain term"
 """Beside rectifiers that add the retain gradient, an objective's form with a retain term is a fairer rival."""
 DIFFERENCE_COLUMNS = [*FAMILY, "rectifier", "n", "none", "value", "difference", "low", "high", "sign"]
-"""Of `Comparison.differences` where there is nothing to compare."""
 
 
 @dataclass(frozen=True)

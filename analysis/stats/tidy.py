@@ -65,11 +65,6 @@ def join_sweeps(frames: Mapping[str, pd.DataFrame], first: Collection[str] = ())
     return rows.loc[rank == rank.groupby(study).transform("min")].reset_index(drop=True)
 
 
-def measured_in_paper_dialect(runs: pd.DataFrame) -> bool:
-    """Return whether all trials were measured in the paper's dialect: only those compare with the paper's numbers."""
-    return set(runs.reindex(columns=["benchmark.dialect"])["benchmark.dialect"].dropna()) <= {"paper"}
-
-
 def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `selection.average` and, with n = 0, of unmeasured settings; gamma and tau as text."""
     absent = runs.dropna(subset=["configuration", *STUDY_COLUMNS])

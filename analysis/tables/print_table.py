@@ -20,7 +20,6 @@ from trainables.config.method_tables import METHODS, RECTIFIERS
 KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
 """The columns that tell the numbers of a table apart; `setting` is the value of gamma or tau where that varies."""
 MISPRINT_MARK = "¶"
-"""The sign of a number that the paper cannot mean as it prints it."""
 DOUBT = "†"
 DOUBT_NOTE = (
     f"{DOUBT} not at equal MU: a seed missed the target, keeps more than it without any mixing (w = 1), or has an MU "

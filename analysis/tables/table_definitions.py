@@ -37,11 +37,9 @@ class Layout:
     compared: Literal["method", "column"] = "method"
     """The numbers among which the best is bold: those of one method, or a whole column."""
     axis: Literal["gamma", "tau"] | None = None
-    """The setting that a sensitivity table varies."""
     fixed: Mapping[str, str] = field(default_factory=dict)
     """By method, the paper's value of the other setting, which is held."""
     mixed: bool = False
-    """Whether the numbers are of UWC's mixtures."""
     notes: tuple[str, ...] = ()
 
     @property
