@@ -27,7 +27,6 @@ DATABASE_USER_PATTERN = re.compile(r"(?<=postgresql://)[^:/@]+@")
 PORT_OPENING_PATTERN = re.compile(
     r"\b((hostNetwork|enableIngress|hostPort|externalIPs):(?! *false)|(serviceType|type): *(LoadBalancer|NodePort))"
 )
-"""Fields of Kubernetes that open ports to other networks."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,6 @@ MEMORY_ADVICE = (
     "more ranks (--set resources.ranks=N), --set resources.precision=bf16, resources.gradient_checkpointing=true, "
     "resources.offload_optimizer=true, resources.micro_batch=none, training.lora_rank=8"
 )
-"""What makes a trial smaller."""
 REACHED_PEAK_SHARE, REACHED_BANDWIDTH_SHARE = 0.3, 0.5
 """The shares of a GPU's dense peak that training reaches (measured), and of its bandwidth that generation reaches."""
 CPU_CORE_RATES = {"bf16": 60e9, "fp32": 60e9, "bandwidth": 10e9, "launch": 10e-6}

@@ -23,6 +23,7 @@ from platform.schedule import capacity
 from platform.schedule.capacity import NodeLimits
 from platform.schedule.ray_environment import LOCAL_RAY, RAY_SETTINGS, resolve_address
 from trainables.common import provenance
+from trainables.common.cli import print_line
 from trainables.common.deadlines import ANSWER_SECONDS, CONNECT_SECONDS, START_SECONDS, TOLD_SECONDS, call_within
 from trainables.common.errors import InputError, last_line
 from trainables.config.settings import Resources
@@ -30,7 +31,6 @@ from trainables.config.settings import Resources
 BOOTSTRAP_FILE = Path("~/ray_bootstrap_config.yaml")
 """What `ray up` leaves on the head, and the autoscaler goes by: Ray 2.60 reports node types nowhere else."""
 KUBERAY_VARIABLE = "RAY_CLUSTER_NAME"
-"""Set by KubeRay in its pods."""
 NODE_WAIT_SECONDS = 120.0
 """Seconds to wait at a start for the nodes that a cluster always has (`min_workers`)."""
 
@@ -84,8 +84,8 @@ def check_head(place: str) -> None:
             call_within(ANSWER_SECONDS, f"Ray at {place}", grpc.channel_ready_future(channel).result)
 
 
-def watch_head(place: str, lost: Callable[[OSError], None]) -> None:
-    """Call `lost` if Ray's head does not answer now, nor LOST_SECONDS later."""
+def watch_head(place: str, advice: str) -> None:
+    """Print how to go on if Ray's head does not answer now, nor LOST_SECONDS later."""
     try:
         check_head(place)
     except OSError:
@@ -93,7 +93,7 @@ def watch_head(place: str, lost: Callable[[OSError], None]) -> None:
         try:
             check_head(place)
         except OSError as error:
-            lost(error)
+            print_line(f"Ray failed: its head does not answer ({error})\n{advice}")
 
 
 def wait_for_nodes(growth: NodeLimits, print_line: Callable[[str], None]) -> None:

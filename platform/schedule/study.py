@@ -23,7 +23,6 @@ DIGITS = 4
 FAIL = optuna.trial.TrialState.FAIL
 DEFAULT_SEARCH = Search()
 FLOOR_CONSTRAINT = "floor"
-"""The name of the constraint that a trial keeps enough utility."""
 MAX_PROPOSALS = 200
 """Proposals in a row that were tried before, after which a space with ranges is taken to be searched."""
 GoalValues = tuple[float, ...] | None
@@ -37,7 +36,6 @@ SAMPLERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
     "gp": lambda seed: optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS),
     "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
 }
-"""Seed -> sampler."""
 
 
 def read_goal_values(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> GoalValues:

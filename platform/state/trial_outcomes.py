@@ -159,11 +159,6 @@ def count_outcomes(sweep: SweepFile, store: Storage) -> dict[str, int]:
     return {"total": len(sweep.trials), **dict.fromkeys((*EVALUATED, "diverged", *FAILURES, "missing"), 0), **found}
 
 
-def is_unfinished(sweep: SweepFile, counts: Mapping[str, int]) -> bool:
-    """Return whether trials are left, lost ones too; an Optuna study has more points than it means to run."""
-    return counts["total"] - counts["missing"] - counts[LOST] < sweep.planned_trials
-
-
 def mask_cause(result: dict[str, Any]) -> str:
     """Return the error's first line with numbers, addresses and ids masked: equal failures have equal texts."""
     message = (result.get("error") or {}).get("message", result["status"])

@@ -38,9 +38,7 @@ class TrialCounts:
     running: dict[str, tuple[str, float]] = field(default_factory=dict)
     """Label and start (monotonic) of each trial that runs, by its id."""
     seconds: list[float] = field(default_factory=list)
-    """The seconds of trials that ended."""
     evaluations: list[float] = field(default_factory=list)
-    """Seconds of their evaluations."""
     label: Callable[[Trial], str] = Trial.label
 
     @property

@@ -32,9 +32,7 @@ from trainables.storage.file_names import ERROR, FAILURES, LOST
 from trainables.storage.folder_storage import Storage
 
 MLFLOW_UI = "http://127.0.0.1:5000"
-"""Where MLflow's UI listens, unless it is told otherwise."""
 PLAIN_TABLE_WIDTH = 120
-"""Of a table that is printed into a file or a pipe."""
 AFTER_QUICKSTART = "tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"
 
 

@@ -20,7 +20,6 @@ from typing import Any
 from filelock import FileLock
 
 from platform.plan.overrides import flatten_settings
-from platform.state.trial_outcomes import is_unfinished
 from platform.tracking.view import TAG, describe_view
 from trainables import benchmarks
 from trainables.common.deadlines import ANSWER_SECONDS
@@ -28,7 +27,7 @@ from trainables.common.wording import escape_markdown
 from trainables.config.trial import Trial, has_effect
 from trainables.methods.method_constants import resolve_constants
 from trainables.storage.atomic_files import parse_object, read_json, read_rows
-from trainables.storage.file_names import CURVE_COLUMNS, EVALUATED, PROGRESS, RESULT, STEPS, WEIGHTS
+from trainables.storage.file_names import CURVE_COLUMNS, EVALUATED, LOST, PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
 from trainables.trial.progress import is_running
@@ -40,7 +39,6 @@ ENDED_RUN_STATUSES = ("FINISHED", "FAILED")
 SEARCH_ALL_RUNS: dict[str, Any] = {"max_results": 50_000, "order_by": ["attributes.start_time ASC"]}
 """As many runs as MLflow gives at once, the earliest first."""
 MetricPoint = tuple[str, float, int]
-"""A metric's name, its value and its step."""
 
 
 @dataclass
@@ -116,7 +114,8 @@ class MlflowRuns:
         shown = describe_view(self.sweep, list(self.runs.values()))
         self.client.set_experiment_tag(self.experiment, TAG.format(sweep=self.sweep.label), shown)
         ends = [run.info.end_time for run in self.runs.values() if run.info.end_time]
-        status = "KILLED" if is_unfinished(self.sweep, counts) else "FINISHED"
+        done = counts["total"] - counts["missing"] - counts[LOST]
+        status = "KILLED" if done < self.sweep.planned_trials else "FINISHED"
         self.client.set_terminated(self.parent, status, max(ends, default=_milliseconds(self.sweep.created)))
 
     def log_report(self) -> None:
