@@ -33,9 +33,6 @@ CHANGE_BAR_STYLES: dict[int, dict[str, Any]] = {
 }
 WIDTH = 0.36
 """Of a bar, where the distance between methods is 1."""
-Y_MARGIN_SHARE = 0.3
-"""For the numbers, beyond bars and lines: this part of the values' span."""
-TITLE_LINE_CHARACTERS = 28
 
 
 def bar_points(frame: pd.DataFrame) -> pd.DataFrame:
@@ -70,7 +67,7 @@ def draw(points: pd.DataFrame) -> Figure:
         here = panel_data.select_panel(points, place)
         _draw_panel(axes, here.loc[here["metric"] == goal.metric], methods, goal)
         title = f"({ascii_lowercase[number % 26]}) {panel_data.panel_title(place)}"
-        axes.set_title("\n".join(wrap(title, TITLE_LINE_CHARACTERS)), fontsize=7)
+        axes.set_title("\n".join(wrap(title, 28)), fontsize=7)
         if number + across < len(panels):
             axes.set_xticklabels([])
     add_legend(figure)
@@ -86,7 +83,7 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], goal: Goal) 
         axes.axhline(goal.chance, **CHANCE_STYLE, zorder=4.5)
     values = [rows[side] + sign * rows[f"{side}_sd"].fillna(0) for side in RECTIFIER_BAR_STYLES for sign in (-1, 1)]
     low, high = (float(end([0.0, *pd.concat(values).dropna()])) for end in (min, max))
-    room, below = Y_MARGIN_SHARE * ((high - low) or 1.0), abs(low) > high
+    room, below = 0.3 * ((high - low) or 1.0), abs(low) > high  # for the numbers
     axes.set_ylim((low - room, high) if below else (low, high + room))
     _draw_bars(axes, rows.dropna(subset=["at"]))
     for row in rows.dropna(subset=["at", "improvement"]).to_dict("records"):

@@ -46,18 +46,16 @@ class Picture(NamedTuple):
         return f"{self.caption.partition('. ')[0]}; the points are in figures/{self.stem}.csv"
 
 
-def make_picture(kind: str, figure: Figure, points: pd.DataFrame, *, stem: str = "", **words: str) -> Picture:
+def make_picture(kind: str, figure: Figure, points: pd.DataFrame, **words: str) -> Picture:
     """Return a picture with the caption of its kind, which `words` fill in."""
-    return Picture(stem or kind, figure, points, CAPTIONS[kind].format(**words))
+    return Picture(kind, figure, points, CAPTIONS[kind].format(**words))
 
 
-def draw_each_split(
-    kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure], stem: str = ""
-) -> Iterator[Picture]:
-    """Yield a picture for each split, `STEM-SPLIT`."""
+def draw_each_split(kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Iterator[Picture]:
+    """Yield a picture for each split, `KIND-SPLIT`."""
     for split, rows in points.groupby("split"):
         here = rows.reset_index(drop=True)
-        yield make_picture(kind, draw(here), here, stem=f"{stem or kind}-{split}", split=str(split))
+        yield make_picture(kind, draw(here), here, split=str(split))._replace(stem=f"{kind}-{split}")
 
 
 def draw_sweep_pictures(frames: Mapping[str, pd.DataFrame]) -> list[Picture]:

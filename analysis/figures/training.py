@@ -45,8 +45,6 @@ ANGLE_COLUMNS = [*ANGLE_LINE_KEY_COLUMNS, "kind", "seed", "n", "step", "angle"]
 ANGLE_AXIS_LABEL = "angle to the retain gradient\nor its average, degrees"
 """Orig. is to the retain gradient of other rows, Pre-rect. and Post-rect. are to GRU's moving average of it."""
 MAX_PANELS_PER_ROW = 4
-MIN_RATIO_FOR_LOG_AXIS = 10.0
-"""Risks that differ this many times are on a logarithmic axis."""
 
 
 def load_training_steps(results: Results) -> pd.DataFrame:
@@ -117,7 +115,7 @@ def draw_steps(points: pd.DataFrame) -> Figure:
         for name in changed
     }
     low, high = (float(end(points["retain_loss"].dropna(), default=0.0)) for end in (min, max))
-    log = 0 < MIN_RATIO_FOR_LOG_AXIS * low <= high
+    log = 0 < 10 * low <= high
     labels = AXIS_LABELS | ({"retain_loss": f"{AXIS_LABELS['retain_loss']} (log axis)"} if log else {})
     figure, panels = _make_columns(points, labels)
     for method, column in panels.items():

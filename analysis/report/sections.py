@@ -92,7 +92,7 @@ def write_rectifiers(report: Report) -> tuple[Picture, ...]:
     save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.step_seconds, on=keys))
     draw = partial(rectifiers.draw_differences, goals=comparison.goals)
     points = rectifiers.difference_points(comparison)
-    return save_pictures(report.folder, draw_each_split("forest", points, draw, "rectifiers"))
+    return save_pictures(report.folder, draw_each_split("rectifiers", points, draw))
 
 
 def _write_statistics(report: Report) -> list[Section]:

@@ -27,8 +27,6 @@ class Layout:
     """In the order of the rows; others stand below them."""
     sweeps: Mapping[str, str] = field(default_factory=dict)
     """By backbone, the sweep that fills the table with `--strategy paper`."""
-    rectifiers: tuple[str, ...] = ()
-    """Which alone it has; all where empty."""
     references: tuple[str, ...] = ("original", "retain")
     only: bool = False
     """Whether the table is about its methods and no others."""

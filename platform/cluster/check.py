@@ -80,11 +80,6 @@ def find_problems(file: ClusterFile) -> list[str]:
     return [*found, *_schema_problems(file), *_port_problems(file)]
 
 
-def is_filled_in(value: Any) -> bool:
-    """Return whether a value is a text, and not what our files write in the place of one."""
-    return isinstance(value, str) and not PLACEHOLDER_PATTERN.search(value)
-
-
 def _line_problems(line: str) -> Iterator[str]:
     """Yield the placeholders and secrets of a line without its comment."""
     if PLACEHOLDER_PATTERN.search(line):

@@ -34,8 +34,6 @@ REPOSITORY_ON_CLUSTER = "~/unlearning"
 """Where `file_mounts` of a cluster file puts this checkout."""
 REPORT_LINE_PATTERN = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
 """The line by which a sweep names its report (platform.sweep.finish)."""
-ONE_TIME_OPTIONS = ("--new", "--retry-failed")
-"""Options of a sweep that set aside what it has done: a retry would do so again."""
 RAY_COMMAND = [sys.executable, "-m", "ray.scripts.scripts"]
 
 
@@ -89,7 +87,7 @@ def _create_rayjob(file: ClusterFile, name: str, arguments: Sequence[str]) -> in
     namespace = job["metadata"].get("namespace")
     job["metadata"].pop("name", None)
     job["metadata"]["generateName"] = f"{name.replace('_', '-')}-"
-    if set(ONE_TIME_OPTIONS) & set(words):
+    if {"--new", "--retry-failed"} & set(words):  # a retry would set aside again what is done
         job["spec"]["backoffLimit"] = 0
     elif "--resume" not in words:
         words.append("--resume")

@@ -18,8 +18,6 @@ from trainables.benchmarks.selection import pick_metrics
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 
-DIGITS = 4
-"""Significant digits of a number that is proposed within a range: so many are typed and read again."""
 FAIL = optuna.trial.TrialState.FAIL
 DEFAULT_SEARCH = Search()
 FLOOR_CONSTRAINT = "floor"
@@ -71,7 +69,8 @@ class OptunaParameters:
             if not isinstance(axis, Range):
                 point[path] = axis[value]
             else:
-                point[path] = value if axis.is_whole else min(max(float(f"{value:.{DIGITS}g}"), axis.low), axis.high)
+                short = float(f"{value:.4g}")  # as people type and read it
+                point[path] = value if axis.is_whole else min(max(short, axis.low), axis.high)
         return point
 
     def grid_distance(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> int:

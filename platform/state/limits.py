@@ -45,7 +45,7 @@ class SweepStopper:
     def trial_started(self, trial: Trial) -> None:
         """Count a trial. One that starts again after its process died runs since its first start."""
         self.begun = time.monotonic() if self.begun is None else self.begun
-        self.running.setdefault(trial.id(), (time.monotonic(), count_gpus(trial.model_dump(include={"resources"}))))
+        self.running.setdefault(trial.id(), (time.monotonic(), count_gpus(trial.resources)))
 
     def trial_ended(self, trial_id: str, result: Mapping[str, Any]) -> None:
         self._stop_counting(trial_id)

@@ -36,7 +36,7 @@ from platform.state.typed_commands import resume_command
 from platform.sweep import hub_download, prepare
 from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trial
 from platform.sweep.console import ProgressScreen, TrialCounts
-from platform.sweep.start_options import StartOptions
+from platform.sweep.start import StartOptions
 from platform.sweep.trial_callback import TrialCallback
 from platform.tracking.mirror import MlflowMirror, start_mirror
 from trainables.common.cli import print_line
@@ -53,7 +53,7 @@ def run_on_ray(
 ) -> MlflowMirror | None:
     """Prepare, run what is left, attack and export the chosen trials; return MLflow's thread, None if that failed."""
     plan, resources = state.plan, state.plan.sweep.resources
-    gpus, mirror = count_gpus(plan.trials[0].model_dump(include={"resources"})), None
+    gpus, mirror = count_gpus(plan.trials[0].resources), None
     watch = contextlib.ExitStack()
     try:
         growth = ray_session.start_session(options.address)

@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from platform.tracking.runs import MlflowRuns, open_mlflow_runs
-from platform.tracking.view import PAGE
+from platform.tracking.runs import VIEW_PAGE, MlflowRuns, open_mlflow_runs
 from trainables.common.deadlines import START_SECONDS, call_within
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
@@ -70,7 +69,7 @@ class MlflowMirror:
     @property
     def page_path(self) -> str:
         """Return the part of an address that opens the sweep in MLflow, empty if MLflow has not been reached."""
-        return PAGE.format(experiment=self.runs.experiment, sweep=self.runs.sweep.label) if self.runs else ""
+        return VIEW_PAGE.format(experiment=self.runs.experiment, sweep=self.runs.sweep.label) if self.runs else ""
 
     def _work(self) -> None:
         due = time.monotonic() + CURVE_LOG_SECONDS
