@@ -85,25 +85,21 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], goal: Goal) 
     low, high = (float(end([0.0, *pd.concat(values).dropna()])) for end in (min, max))
     room, below = 0.3 * ((high - low) or 1.0), abs(low) > high  # for the numbers
     axes.set_ylim((low - room, high) if below else (low, high + room))
-    _draw_bars(axes, rows.dropna(subset=["at"]))
-    for row in rows.dropna(subset=["at", "improvement"]).to_dict("records"):
+    rows = rows.dropna(subset=["at"])
+    for shift, (side, style) in zip((-WIDTH / 2, WIDTH / 2), RECTIFIER_BAR_STYLES.items(), strict=True):
+        bars = rows.dropna(subset=[side])
+        errors: dict[str, Any] = {"yerr": bars[f"{side}_sd"], "error_kw": {"elinewidth": 0.8, "zorder": 4}}
+        axes.bar(bars["at"] + shift, bars[side], WIDTH, **errors, **style, zorder=2)
+    for sign, style in CHANGE_BAR_STYLES.items():  # from the end of the one bar to the other's
+        if len(bars := rows.loc[sign * rows["improvement"] > 0]):
+            axes.bar(bars["at"] + WIDTH / 2, bars["gru"] - bars["none"], WIDTH, bars["none"], **style, zorder=2.5)
+    for row in rows.dropna(subset=["improvement"]).to_dict("records"):
         change, way = row["improvement"], -1 if below else 1
         text = f"{round(change, 3):+.3g}" if round(change, 3) else "0"
-        style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "top" if below else "bottom"}
+        style = {"textcoords": "offset points", "ha": "center", "va": "top" if below else "bottom"}
         axes.annotate(text, (row["at"], low if below else high), (0, 3 * way), fontsize=6, rotation=90, **style)
     axes.axhline(0, color="black", linewidth=0.6, zorder=3)
     axes.set_xlim(-0.6, len(methods) - 0.4)
     axes.set_xticks(range(len(methods)), [method_label(method) for method in methods], rotation=90, fontsize=7)
     axes.tick_params("x", length=0)
     axes.set_ylabel(goal_head(goal), labelpad=2)
-
-
-def _draw_bars(axes: Axes, rows: pd.DataFrame) -> None:
-    """Draw each method's two bars, and the improvement as a bar from the one's end to the other's."""
-    for shift, (side, style) in zip((-WIDTH / 2, WIDTH / 2), RECTIFIER_BAR_STYLES.items(), strict=True):
-        bars = rows.dropna(subset=[side])
-        errors: dict[str, Any] = {"yerr": bars[f"{side}_sd"], "error_kw": {"elinewidth": 0.8, "zorder": 4}}
-        axes.bar(bars["at"] + shift, bars[side], WIDTH, **errors, **style, zorder=2)
-    for sign, style in CHANGE_BAR_STYLES.items():
-        if len(bars := rows.loc[sign * rows["improvement"] > 0]):
-            axes.bar(bars["at"] + WIDTH / 2, bars["gru"] - bars["none"], WIDTH, bars["none"], **style, zorder=2.5)

@@ -40,11 +40,6 @@ class Picture(NamedTuple):
     points: pd.DataFrame
     caption: str
 
-    @property
-    def alt_text(self) -> str:
-        """Return what the figure says to those who cannot see it."""
-        return f"{self.caption.partition('. ')[0]}; the points are in figures/{self.stem}.csv"
-
 
 def make_picture(kind: str, figure: Figure, points: pd.DataFrame, **words: str) -> Picture:
     """Return a picture with the caption of its kind, which `words` fill in."""

@@ -14,7 +14,7 @@ from matplotlib.ticker import MultipleLocator
 
 from analysis.figures.style import DASHED, GREY, RC_PARAMS, add_legend, make_panels, marker_style
 from analysis.labels import TASK_VECTOR_METHODS, method_label, order_methods, rectifier_label, split_label
-from analysis.load.trial_tables import read_trial_table
+from analysis.load.opening import read_trial_table
 from analysis.stats.chosen_settings import SHORT
 from analysis.stats.sweep_results import Results
 from trainables.storage.file_names import STEPS
@@ -26,7 +26,6 @@ LINE_KEY_COLUMNS = ["split", "method", "rectifier"]
 MAX_STEPS = 250
 """Points of a line that are drawn at most: a figure in print has no room for more."""
 PLOTTED_COLUMNS = ["cos", "cos_after", "retain_loss"]
-POINT_COLUMNS = [*LINE_KEY_COLUMNS, "kind", "seed", "n", "step", "measured", *PLOTTED_COLUMNS]
 SOURCE_COLUMNS = {
     "observe": ("observed_cos", "observed_cos_after", "observed_retain_loss"),
     "each step": ("cos_before", "cos_after", "retain_loss"),
@@ -41,7 +40,6 @@ ANGLE_LINES: dict[str, tuple[str, str, str]] = {
 }
 """The paper's labels: of which rectifier and which column they are, and whose look they have."""
 ANGLE_LINE_KEY_COLUMNS = ["split", "method", "line"]
-ANGLE_COLUMNS = [*ANGLE_LINE_KEY_COLUMNS, "kind", "seed", "n", "step", "angle"]
 ANGLE_AXIS_LABEL = "angle to the retain gradient\nor its average, degrees"
 """Orig. is to the retain gradient of other rows, Pre-rect. and Post-rect. are to GRU's moving average of it."""
 MAX_PANELS_PER_ROW = 4
@@ -65,11 +63,12 @@ def thin_out_steps(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MAX_STEPS))])]
 
 
-def append_seed_means(parts: list[pd.DataFrame], columns: list[str], by: list[str], values: list[str]) -> pd.DataFrame:
+def append_seed_means(parts: list[pd.DataFrame], by: list[str], values: list[str]) -> pd.DataFrame:
     """Return rows of single seeds (`kind` seed, n = 1) and below them their means at each step (`kind` mean).
 
     A mean is of all seeds of its line: it ends with the first seed that does, for a mean over the others would jump.
     """
+    columns = [*by, "kind", "seed", "n", "step", *values]
     rows = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
     if rows.empty:
         return rows.reindex(columns=columns)
@@ -91,7 +90,7 @@ def step_points(steps: pd.DataFrame) -> pd.DataFrame:
         measured = "observe" if any(line["observed_cos"].notna()) else "each step"
         found = {name: line[column] for name, column in zip(PLOTTED_COLUMNS, SOURCE_COLUMNS[measured], strict=True)}
         parts.append(thin_out_steps(line.assign(**found, measured=measured).dropna(subset=["cos"])))
-    return append_seed_means(parts, POINT_COLUMNS, [*LINE_KEY_COLUMNS, "measured"], PLOTTED_COLUMNS)
+    return append_seed_means(parts, [*LINE_KEY_COLUMNS, "measured"], PLOTTED_COLUMNS)
 
 
 def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
@@ -102,7 +101,7 @@ def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
         cosines = rows[column].astype(float).clip(-1, 1)
         rows = rows.assign(line=line, angle=np.degrees(np.arccos(cosines)))
         parts += [thin_out_steps(seeds) for _, seeds in rows.groupby(["split", "method"], sort=False)]
-    return append_seed_means(parts, ANGLE_COLUMNS, ANGLE_LINE_KEY_COLUMNS, ["angle"])
+    return append_seed_means(parts, ANGLE_LINE_KEY_COLUMNS, ["angle"])
 
 
 @mpl.rc_context(RC_PARAMS)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.labels import describe_method
-from analysis.load.trial_tables import read_trial_table
+from analysis.load.opening import read_trial_table
 from analysis.load.trials import evaluated
 from analysis.number_format import DASH, format_number
 from analysis.report.page import Section, TableItem, save_frame

@@ -19,7 +19,7 @@ from analysis.load.goal_columns import goal_axis_title
 from analysis.load.trials import CHOICE_COLUMNS, settings
 from analysis.number_format import DEFAULT_DECIMALS
 from analysis.report.page import Section, TableItem, save_frame, save_pictures
-from analysis.stats import attacks, rectifier_comparison, tidy
+from analysis.stats import rectifier_comparison, tidy
 from analysis.stats.importance import MIN_SETTINGS_FOR_IMPORTANCE, measure_importance
 from analysis.stats.retraining_noise import measure_noise
 from analysis.stats.sweep_results import Results
@@ -98,7 +98,7 @@ def write_rectifiers(report: Report) -> tuple[Picture, ...]:
 def _write_statistics(report: Report) -> list[Section]:
     """What attacks brought back, which settings matter and every seed, as far as there is any of it."""
     results, sections = report.results, []
-    attacked, shares = attacks.mean_recovered_shares(results), measure_importance(results.runs)
+    attacked, shares = results.recovered_shares, measure_importance(results.runs)
     noise = measure_noise(results)
     matters = partial(detail_tables.tabulate_importance, shares, results.goals)
     for stem, frame, title, list_rows, caption in (

@@ -65,7 +65,7 @@ def list_chosen_settings(results: Results) -> pd.DataFrame:
 
 
 def tabulate_attacks(points: pd.DataFrame) -> pd.DataFrame:
-    """Return what each attack's last step brought back of each chosen setting (`mean_recovered_shares`)."""
+    """Return what each attack's last step brought back of each chosen setting (`Results.recovered_shares`)."""
     rows, last = [], points["step"] == points.groupby("attack")["step"].transform("max")
     key: Any
     for key, own in points.loc[last].groupby(["split", "method", "rectifier"], sort=False):
