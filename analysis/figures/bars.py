@@ -36,10 +36,7 @@ WIDTH = 0.36
 
 
 def bar_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each panel and method that has one with GRU: its value alone (`none`) and with it (`gru`).
-
-    `improvement` is positive where GRU is better. Reference models have their value in `none`. Empty without a pair.
-    """
+    """Return a row for each panel and method with GRU: its value alone and with it; `improvement` > 0 is better."""
     rows = panel_data.select_goal_rows(frame)
     rows = rows.loc[rows["chosen"] & rows["target"].isna()]
     sides = []

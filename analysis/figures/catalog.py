@@ -54,10 +54,7 @@ def draw_each_split(kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFram
 
 
 def draw_sweep_pictures(frames: Mapping[str, pd.DataFrame]) -> list[Picture]:
-    """Return the pictures that the paper has too, but for those along training.
-
-    `frames` are tidy rows of runs by the kinds of PAPER_TABLES_BY_FIGURE.
-    """
+    """Return the pictures of tidy rows of runs, which are given by the kinds of PAPER_TABLES_BY_FIGURE."""
     if frames["pairs"].empty:
         return []
     near = {kind: panel_data.select_rows_varying_gamma_tau(frames[kind]) for kind in ("gamma", "tau")}

@@ -33,7 +33,6 @@ from trainables.common.wording import format_count
 from trainables.config.settings import Selection
 
 POINT_COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]
-FORGET_QUALITY_COLUMN = "forget_quality"
 CHOSEN_STYLE: dict[str, Any] = {"linestyle": "none", "markersize": 7, "markeredgewidth": 1.5}
 TRIAL_STYLE: dict[str, Any] = {"linestyle": "none", "markersize": 4, "alpha": 0.5}
 MAX_VECTOR_MARKERS = 1500
@@ -123,7 +122,7 @@ def _draw_panel(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection)
     """Draw one panel, from the background to the front: a model's star never covers a method that is close to it."""
     x, y = goals.removal_goal.metric, goals.retention.metric
     low, high = sorted(axes.get_xlim())
-    if x == FORGET_QUALITY_COLUMN and low < LOG_SIGNIFICANCE_LEVEL < high:
+    if x == "forget_quality" and low < LOG_SIGNIFICANCE_LEVEL < high:
         axes.axvline(LOG_SIGNIFICANCE_LEVEL, color=GREY, linestyle=":", linewidth=0.8, label="p = 0.05", zorder=1)
     if goals.removal_goal.chance is not None:
         axes.axvline(goals.removal_goal.chance, **CHANCE_STYLE, zorder=1)

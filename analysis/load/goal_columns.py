@@ -74,11 +74,6 @@ class Goals:
         name = f"mean of {join_names(goal.short for goal in self.removals)}"
         return Goal("removal", "removal", first.best, name, name, chance=first.chance)
 
-    @property
-    def explanation(self) -> str:
-        """Return what the heads of the main table mean."""
-        return " ".join(f"{column.head}: {METRIC_NOTES.get(column.metric, column.text)}." for column in self.columns)
-
 
 def find_goals(benchmark: str) -> Goals:
     """Return the goals of the benchmark called so in a configuration. Raise InputError if there is none."""

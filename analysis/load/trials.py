@@ -49,10 +49,7 @@ CHANGE_METRIC = "relative_change"
 
 
 def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
-    """Return one row for each trial of the sweep, in the sweep's order, failures and missing ones included.
-
-    docs/guide.md lists the columns. Of trials with and without a calibration `drop_duplicates` keeps one.
-    """
+    """Return one row for each trial of the sweep, failed and missing ones too; docs/guide.md lists the columns."""
     store = open_storage(storage)
     sweep = find_sweep(name, store)
     results = [_read_result(store, trial) for trial in sweep.trials]

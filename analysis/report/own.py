@@ -24,10 +24,7 @@ COLUMN_HEADS = {"row": "Row", "said_any": "said", "rougeL_recall": "ROUGE", "ext
 
 
 def write_own_rows_parts(report: Report, storage: str) -> tuple[list[str], list[TableItem], list[Section]]:
-    """Write tables/forget_rows.csv; return sentences on the trial to ship, its table, and the rows it still says.
-
-    All are empty of other benchmarks, and before a trial was evaluated.
-    """
+    """Write tables/forget_rows.csv; return what to ship, its table and the rows it still says; all may be empty."""
     results, store = report.results, report.results.store
     runs = results.runs.loc[evaluated(results.runs)]
     if results.goals.benchmark != "own" or runs.empty:
@@ -66,10 +63,7 @@ def compare_models(results: Results, models: list[dict[Any, Any]]) -> pd.DataFra
 
 
 def list_forget_rows(report: Report, trial: str) -> pd.DataFrame:
-    """Return one row for each forget row that was measured of a trial, of a text its block that is given away most.
-
-    Those that are said and given away most come first. Empty if no rows are there.
-    """
+    """Return one row for each measured forget row, of a text its block that is given away most; the worst first."""
     table = read_trial_table(report.results.store, report.results.store.trial(trial) / ROWS)
     rows = pd.DataFrame() if table is None else table.to_pandas()
     rows = rows.reindex(columns=["task", *COLUMN_HEADS])

@@ -15,7 +15,7 @@ from analysis import paper
 from analysis.figures import catalog, rectifiers, tradeoff, training
 from analysis.figures.catalog import Picture, draw_each_split, make_picture
 from analysis.labels import MODEL_LABELS, MODEL_NOTES
-from analysis.load.goal_columns import goal_axis_title
+from analysis.load.goal_columns import METRIC_NOTES, goal_axis_title
 from analysis.load.trials import CHOICE_COLUMNS, settings
 from analysis.number_format import DEFAULT_DECIMALS
 from analysis.report.page import Section, TableItem, save_frame, save_pictures
@@ -77,10 +77,9 @@ def write_main(report: Report) -> TableItem:
     sheet.save(report.folder / "tables")
     roles = set(report.results.models["role"])
     others = "".join(f"; {MODEL_LABELS[role]}: {text}" for role, text in MODEL_NOTES.items() if role in roles)
-    return TableItem(
-        sheet.table,
-        f"{report.results.goals.explanation} Original: the target model, before unlearning{others}. —: no result.",
-    )
+    columns = report.results.goals.columns
+    heads = " ".join(f"{column.head}: {METRIC_NOTES.get(column.metric, column.text)}." for column in columns)
+    return TableItem(sheet.table, f"{heads} Original: the target model, before unlearning{others}. —: no result.")
 
 
 def write_rectifiers(report: Report) -> tuple[Picture, ...]:

@@ -152,10 +152,7 @@ def list_metric_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]
 
 
 def _find_settings(results: Results) -> pd.DataFrame:
-    """Return split, method, rectifier and configuration of the chosen settings of objectives.
-
-    Beside rectifiers that add the retain gradient, a method's form with a retain term is one more.
-    """
+    """Return split, method, rectifier and configuration of objectives' chosen settings, RETAIN_TERM_NAME included."""
     chosen = results.chosen.loc[results.chosen["strength"].isna(), [*STUDY_COLUMNS, "configuration"]]
     chosen = chosen.rename(columns=SHORT)
     adding = [name for name, row in RECTIFIERS.items() if row.adds_retain]

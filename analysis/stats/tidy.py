@@ -1,7 +1,4 @@
-"""A sweep's results as one long frame: a row for each setting and metric, averaged over the seeds.
-
-It has the columns of `analysis.paper`'s frames, so that tables and figures are made from either in one way.
-"""
+"""A sweep's results as one long frame with the columns of the paper's: a row for each setting and metric."""
 
 from __future__ import annotations
 

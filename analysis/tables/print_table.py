@@ -75,10 +75,7 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
-    """Return each method's rows along the axis, at the chosen row's value of the other setting (`at`), as figures do.
-
-    The paper's own rows do not name it.
-    """
+    """Return each method's rows along the axis, at the chosen row's value of the other setting (`at`)."""
     settings = [normalise_setting(value) for value in rows[layout.axis or ""]]
     rows = rows.assign(setting=settings, at=[normalise_setting(value) for value in rows[layout.held_setting]])
     kept = [rows.iloc[:0]]
@@ -90,10 +87,7 @@ def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
 
 
 def _mark_best(layout: Layout, rows: pd.DataFrame, values: pd.Series) -> pd.Series:
-    """Return, as a mask, which values are the best among those they compete with, compared as printed.
-
-    A value without a rival is not marked, nor is a utility of 0.
-    """
+    """Return which values are best, as printed, among their rivals; no utility of 0 is."""
     signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
     score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(MODEL_LABELS))
     among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
