@@ -56,10 +56,7 @@ def tradeoff_points(results: Results) -> pd.DataFrame:
 
 @mpl.rc_context(RC_PARAMS)
 def draw(points: pd.DataFrame, rule: Selection) -> Figure:
-    """Draw `tradeoff_points`, one panel for each split: better to the right and upwards.
-
-    A method is a colour, a rectifier a mark. `rule`: the sweep's, for a line at the utility that it asks for.
-    """
+    """Draw `tradeoff_points`, one panel for each split, with a line at the utility that the sweep's rule asks for."""
     places = panel_data.list_panels(points)
     figure, panels = wrap_panels(max(1, len(places)), 2, 4.2, 2.9, sharey=True)
     if not places:

@@ -100,15 +100,10 @@ def _write_statistics(report: Report) -> list[Section]:
     attacked, shares = results.recovered_shares, measure_importance(results.runs)
     noise = measure_noise(results)
     matters = partial(detail_tables.tabulate_importance, shares, results.goals)
+    within = partial(detail_tables.list_noise, noise)
     for stem, frame, title, list_rows, caption in (
         ("attacks", attacked, "Does it last", partial(detail_tables.tabulate_attacks, attacked), ATTACKS_CAPTION),
-        (
-            "noise",
-            noise,
-            "Is it within the noise of retraining",
-            partial(detail_tables.list_noise, noise),
-            NOISE_CAPTION,
-        ),
+        ("noise", noise, "Is it within the noise of retraining", within, NOISE_CAPTION),
         ("importance", shares, "Which setting matters", matters, IMPORTANCE_CAPTION),
         ("seeds", results.chosen_values, "Every seed", partial(detail_tables.tabulate_seeds, results), SEEDS_CAPTION),
     ):

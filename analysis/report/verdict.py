@@ -22,7 +22,6 @@ from trainables.common.wording import format_count
 
 STATUS_WORDS = {"out_of_memory": "out of memory", "missing": "without a result yet"}
 MAX_TABLE_ROWS = 24
-"""Differences up to which the table has all of them; of more it has the clear ones, and tables/differences.csv all."""
 CLEAR_NOTE = (
     "Clear: over the seeds that both sides have, the 95% interval is without 0 (below five seeds: all moved alike), "
     "and the difference exceeds the measure's resolution, a step of the KS test and what the rows leave open. Of many "

@@ -23,8 +23,7 @@ def measure_importance(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each study, goal and setting that the study varied: `importance`, shares that sum to 1.
 
     It is the share in what tells the best quarter of a study's settings, in that goal, from all of them (PED-ANOVA,
-    Watanabe et al., IJCAI 2023, arXiv 2304.10255). Studies with fewer than MIN_SETTINGS_FOR_IMPORTANCE settings are
-    left out.
+    Watanabe et al., IJCAI 2023, arXiv 2304.10255), of studies with at least MIN_SETTINGS_FOR_IMPORTANCE settings.
     """
     if not evaluated(runs).to_numpy().any():
         return pd.DataFrame(columns=IMPORTANCE_COLUMNS)

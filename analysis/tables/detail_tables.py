@@ -59,7 +59,7 @@ def list_chosen_settings(results: Results) -> pd.DataFrame:
                 "Trial": row["id"],
             }
         )
-    settings = ["gamma", "tau", "strength", *other, *["chosen_step"] * any(row["chosen_step"] != DASH for row in rows)]
+    settings = ["gamma", "tau", "strength", *other, "chosen_step"]
     columns = ["Split", "Method", *settings, "Seeds", "n of planned", "Chosen from", keeps, "Trial"]
     return _hide_unused(pd.DataFrame(rows, columns=columns, dtype="str"))
 
@@ -157,10 +157,9 @@ def tabulate_failures(results: Results) -> pd.DataFrame:
 
 
 def _hide_unused(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame without those of gamma, tau and strength that no row has."""
-    return frame.drop(
-        columns=[name for name in ("gamma", "tau", "strength") if name in frame and set(frame[name]) <= {DASH}]
-    )
+    """Return the frame without the settings that no row has."""
+    settings = ("gamma", "tau", "strength", "chosen_step")
+    return frame.drop(columns=[name for name in settings if name in frame and set(frame[name]) <= {DASH}])
 
 
 def tabulate_reference_models(models: pd.DataFrame, goals: Goals) -> pd.DataFrame:

@@ -74,10 +74,7 @@ class ModelFinder:
         return found
 
     def find_model(self, role: str, seed: int = 0) -> Model:
-        """Return the model trained on the rows of `role`: `full`, `retain95`, ... Raises InputError.
-
-        One of another seed than 0 is always trained here.
-        """
+        """Return the model trained on the rows of `role`, of a seed above 0 one trained here. Raises InputError."""
         if role == self.kind.TARGET and self.sweep.target:
             return self._resolve(Model(path=self.sweep.target), "target")
         backbone, split = self.sweep.backbone, self.benchmark.split

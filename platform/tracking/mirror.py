@@ -17,8 +17,6 @@ from trainables.storage.sweep_file import SweepFile
 
 CURVE_LOG_SECONDS = 30.0
 """Between two looks at the curves of trials that run."""
-CLOSE_TIMEOUT_SECONDS = START_SECONDS
-"""How long a server may be silent at a sweep's end before it is given up."""
 MlflowAction = Callable[[MlflowRuns], Any]
 
 
@@ -43,7 +41,7 @@ class MlflowMirror:
         self.running.pop(trial_id, None)
         self.actions.put(lambda runs: runs.log_result(trial_id, result))
 
-    def close(self, counts: Mapping[str, int], patience: float = CLOSE_TIMEOUT_SECONDS) -> None:
+    def close(self, counts: Mapping[str, int], patience: float = START_SECONDS) -> None:
         """Log what is left and the sweep's counts, unless the server gets on with nothing for `patience` seconds."""
         self.actions.put(lambda runs: self.problem or runs.finish(counts))
         self.actions.put(None)
@@ -57,7 +55,7 @@ class MlflowMirror:
         if self.problem is None:
             self._wait(lambda: self._try(lambda runs: runs.log_report()))
 
-    def _wait(self, action: Callable[[], object], seconds: float = CLOSE_TIMEOUT_SECONDS) -> None:
+    def _wait(self, action: Callable[[], object], seconds: float = START_SECONDS) -> None:
         """Wait for an action with a word and a deadline, which is the problem where it passes and nothing is logged."""
         logged = self.logged
         try:

@@ -36,8 +36,6 @@ VIEW_PAGE = "#/experiments/{experiment}/runs?workflowType=machine_learning&viewS
 """The part of an address that opens a view's table, by NAME-HASH of the sweep, and not GenAI's pages."""
 VIEW_CHART = "&compareRunsMode=CHART"
 """What opens the view's chart in place of its table."""
-TRACKING_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-"""What MLflow's client opens itself. It then writes artifacts where the experiment says, here into the storage."""
 ENDED_RUN_STATUSES = ("FINISHED", "FAILED")
 """How the run of a trial ends when it shows a whole result."""
 MetricPoint = tuple[str, float, int]
@@ -224,7 +222,8 @@ def open_mlflow_runs(sweep: SweepFile, store: Storage) -> MlflowRuns:
     if own:
         _make_database(file)
     client = MlflowClient(tracking_uri=uri)
-    folder = str(store.root / "mlartifacts") if uri.startswith(TRACKING_DATABASES) else None
+    opened = uri.startswith(("sqlite", "postgresql", "mysql", "mssql"))  # by MLflow's client, as artifacts are written
+    folder = str(store.root / "mlartifacts") if opened else None
     known = client.get_experiment_by_name(sweep.name)
     if known is not None and own and known.artifact_location != folder:  # copied or moved: MLflow moves no files
         name = f"{sweep.name} in {known.artifact_location} ({known.experiment_id})"
