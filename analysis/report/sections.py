@@ -131,6 +131,10 @@ def save_paper_tables_and_figures(
     return sheets, save_pictures(folder, (picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn))
 
 
+def list_table_items(sheets: Iterable[FilledTable]) -> tuple[TableItem, ...]:
+    return tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
+
+
 def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     """Return the paper's tables and figures, filled from runs; `both`: with the paper's numbers."""
     sheets, drawn = save_paper_tables_and_figures({sweep.label: report.results}, report.folder, both)
@@ -139,8 +143,7 @@ def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     text = f"Numbered and named as in {paper.CITATION}."
     if both:
         text += " Under each number the paper's, and the difference to it, where the paper has one."
-    tables = tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
-    return [Section("In the paper's layout", tables, drawn, text)]
+    return [Section("In the paper's layout", list_table_items(sheets), drawn, text)]
 
 
 def _write_training(report: Report) -> list[Section]:

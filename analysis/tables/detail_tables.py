@@ -59,8 +59,8 @@ def list_chosen_settings(results: Results) -> pd.DataFrame:
                 "Trial": row["id"],
             }
         )
-    settings = ["gamma", "tau", "strength", *other, "chosen_step"]
-    columns = ["Split", "Method", *settings, "Seeds", "n of planned", "Chosen from", keeps, "Trial"]
+    columns = ["Split", "Method", "gamma", "tau", "strength", *other, "chosen_step", "Seeds"]
+    columns += ["n of planned", "Chosen from", keeps, "Trial"]
     return _hide_unused(pd.DataFrame(rows, columns=columns, dtype="str"))
 
 

@@ -25,7 +25,6 @@ DOUBT_NOTE = (
     f"{DOUBT} not at equal MU: a seed missed the target, keeps more than it without any mixing (w = 1), or has an MU "
     "that is not monotone in w (then the largest w at the target was taken). The CSV says which."
 )
-GREEK = {"gamma": "γ", "tau": "τ"}
 BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the paper's for the same split and setting."
 
 
@@ -156,7 +155,7 @@ def _head_columns(columns: list[tuple[str, ...]], layout: Layout) -> pd.MultiInd
     several = len({backbone for backbone, *_ in columns}) > 1
     heads = []
     for backbone, split, leaf in columns:
-        text = f"{GREEK[layout.axis]} {leaf}" if layout.axis else leaves[leaf]
+        text = f"{'γ' if layout.axis == 'gamma' else 'τ'} {leaf}" if layout.axis else leaves[leaf]
         heads.append((*[backbone] * several, split, text))
     return pd.MultiIndex.from_tuples(heads, names=[None] * (2 + several))
 

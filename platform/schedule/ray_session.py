@@ -32,8 +32,6 @@ BOOTSTRAP_FILE = Path("~/ray_bootstrap_config.yaml")
 """What `ray up` leaves on the head, and the autoscaler goes by: Ray 2.60 reports node types nowhere else."""
 KUBERAY_VARIABLE = "RAY_CLUSTER_NAME"
 NODE_WAIT_SECONDS = 120.0
-"""Seconds to wait at a start for the nodes that a cluster always has (`min_workers`)."""
-
 LOST_SECONDS, END_SECONDS = 20.0, 2.0
 """How long Ray's head may be away (Ray ends this process after 60 s, without a word), and Ray's end after Ctrl-C."""
 

@@ -23,7 +23,6 @@ from trainables.trial.progress import format_progress, read_progress
 PLAIN_SECONDS, BARS_SECONDS = 30.0, 1.0
 """Between two plain lines of where a sweep stands, and between two looks at its running trials."""
 MAX_TRIALS_SHOWN = 12
-"""The most running trials that are shown; `platform.status --json` lists all."""
 
 
 @dataclass
