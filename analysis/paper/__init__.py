@@ -8,6 +8,7 @@ empty where the table does not vary them, `none` where it prints N/A; `target` i
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -55,7 +56,7 @@ class Erratum:
         return found
 
 
-_ROWS = pd.read_csv(Path(__file__).with_name("errata.csv"), dtype="str").set_index(["table", "printed", "reason"])
+_ROWS: Any = pd.read_csv(Path(__file__).with_name("errata.csv"), dtype="str").set_index(["table", "printed", "reason"])
 ERRATA = tuple(
     Erratum(table, row.drop("corrected").dropna().to_dict(), printed, row.dropna().get("corrected"), reason)
     for (table, printed, reason), row in _ROWS.iterrows()
