@@ -59,8 +59,7 @@ def run_on_ray(
         growth = ray_session.start_session(options.address)
         ray_session.wait_for_nodes(growth, print_line)
         ray_session.check_nodes(print_line)
-        head = ray.get_runtime_context().gcs_address
-        look = partial(ray_session.watch_head, head, f"go on with: {resume_command(command)}")
+        look = partial(ray_session.watch_head, ray.get_runtime_context().gcs_address, resume_command(command))
         if not resolve_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
             watch.enter_context(call_periodically(look, RAYLET_CHECK_SECONDS))
         placement = ray_session.place_trials(growth, resources, options.max_concurrent, print_line)
