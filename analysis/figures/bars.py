@@ -22,7 +22,6 @@ POINT_COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method",
 POINT_COLUMNS += ["gru", "gru_sd", "gru_n", "improvement"]
 BAR_PAIR_KEY_COLUMNS = POINT_COLUMNS[:6]
 MAX_PANELS_PER_ROW = 4
-"""Panels beside one another, at most."""
 BAR_EDGE_STYLE: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.7}
 RECTIFIER_BAR_STYLES: dict[str, dict[str, Any]] = {
     "none": {"facecolor": "white", "label": "method alone", **BAR_EDGE_STYLE},
@@ -34,17 +33,10 @@ CHANGE_BAR_STYLES: dict[int, dict[str, Any]] = {
 }
 WIDTH = 0.36
 """Of a bar, where the distance between methods is 1."""
-Y_MARGIN_SHARE = 0.3
-"""For the numbers, beyond bars and lines: this part of the values' span."""
-TITLE_LINE_CHARACTERS = 28
-"""Letters of a line of a panel's title, about as many as fit over two methods."""
 
 
 def bar_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each panel and method that has one with GRU: its value alone (`none`) and with it (`gru`).
-
-    `improvement` is positive where GRU is better. Reference models have their value in `none`. Empty without a pair.
-    """
+    """Return a row for each panel and method with GRU: its value alone and with it; `improvement` > 0 is better."""
     rows = panel_data.select_goal_rows(frame)
     rows = rows.loc[rows["chosen"] & rows["target"].isna()]
     sides = []
@@ -72,7 +64,7 @@ def draw(points: pd.DataFrame) -> Figure:
         here = panel_data.select_panel(points, place)
         _draw_panel(axes, here.loc[here["metric"] == goal.metric], methods, goal)
         title = f"({ascii_lowercase[number % 26]}) {panel_data.panel_title(place)}"
-        axes.set_title("\n".join(wrap(title, TITLE_LINE_CHARACTERS)), fontsize=7)
+        axes.set_title("\n".join(wrap(title, 28)), fontsize=7)
         if number + across < len(panels):
             axes.set_xticklabels([])
     add_legend(figure)
@@ -88,27 +80,23 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], goal: Goal) 
         axes.axhline(goal.chance, **CHANCE_STYLE, zorder=4.5)
     values = [rows[side] + sign * rows[f"{side}_sd"].fillna(0) for side in RECTIFIER_BAR_STYLES for sign in (-1, 1)]
     low, high = (float(end([0.0, *pd.concat(values).dropna()])) for end in (min, max))
-    room, below = Y_MARGIN_SHARE * ((high - low) or 1.0), abs(low) > high
+    room, below = 0.3 * ((high - low) or 1.0), abs(low) > high  # for the numbers
     axes.set_ylim((low - room, high) if below else (low, high + room))
-    _draw_bars(axes, rows.dropna(subset=["at"]))
-    for row in rows.dropna(subset=["at", "improvement"]).to_dict("records"):
+    rows = rows.dropna(subset=["at"])
+    for shift, (side, style) in zip((-WIDTH / 2, WIDTH / 2), RECTIFIER_BAR_STYLES.items(), strict=True):
+        bars = rows.dropna(subset=[side])
+        errors: dict[str, Any] = {"yerr": bars[f"{side}_sd"], "error_kw": {"elinewidth": 0.8, "zorder": 4}}
+        axes.bar(bars["at"] + shift, bars[side], WIDTH, **errors, **style, zorder=2)
+    for sign, style in CHANGE_BAR_STYLES.items():  # from the end of the one bar to the other's
+        if len(bars := rows.loc[sign * rows["improvement"] > 0]):
+            axes.bar(bars["at"] + WIDTH / 2, bars["gru"] - bars["none"], WIDTH, bars["none"], **style, zorder=2.5)
+    for row in rows.dropna(subset=["improvement"]).to_dict("records"):
         change, way = row["improvement"], -1 if below else 1
         text = f"{round(change, 3):+.3g}" if round(change, 3) else "0"
-        style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "top" if below else "bottom"}
+        style = {"textcoords": "offset points", "ha": "center", "va": "top" if below else "bottom"}
         axes.annotate(text, (row["at"], low if below else high), (0, 3 * way), fontsize=6, rotation=90, **style)
     axes.axhline(0, color="black", linewidth=0.6, zorder=3)
     axes.set_xlim(-0.6, len(methods) - 0.4)
     axes.set_xticks(range(len(methods)), [method_label(method) for method in methods], rotation=90, fontsize=7)
     axes.tick_params("x", length=0)
     axes.set_ylabel(goal_head(goal), labelpad=2)
-
-
-def _draw_bars(axes: Axes, rows: pd.DataFrame) -> None:
-    """Draw each method's two bars, and the improvement as a bar from the one's end to the other's."""
-    for shift, (side, style) in zip((-WIDTH / 2, WIDTH / 2), RECTIFIER_BAR_STYLES.items(), strict=True):
-        bars = rows.dropna(subset=[side])
-        errors: dict[str, Any] = {"yerr": bars[f"{side}_sd"], "error_kw": {"elinewidth": 0.8, "zorder": 4}}
-        axes.bar(bars["at"] + shift, bars[side], WIDTH, **errors, **style, zorder=2)
-    for sign, style in CHANGE_BAR_STYLES.items():
-        if len(bars := rows.loc[sign * rows["improvement"] > 0]):
-            axes.bar(bars["at"] + WIDTH / 2, bars["gru"] - bars["none"], WIDTH, bars["none"], **style, zorder=2.5)

@@ -12,9 +12,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import paper
-from analysis.figures import bars, panel_data, sensitivity, tradeoff
+from analysis.figures import bars, panel_data, sensitivity
 from analysis.labels import join_names
-from analysis.load.goal_columns import find_goals, goal_axis_title
 
 PAPER_TABLES_BY_FIGURE: dict[str, tuple[str, ...]] = {
     "pairs": ("tofu_main", "wmdp", "wmdp_rmu", "muse"),
@@ -22,9 +21,7 @@ PAPER_TABLES_BY_FIGURE: dict[str, tuple[str, ...]] = {
     "tau": ("tofu_tau",),
     "uwc": ("tofu_uwc_ga", "tofu_uwc_npo"),
 }
-"""The paper's tables that figures are made of."""
 FIGURE_KINDS: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], Any]] = {
-    "arrows": (tradeoff.arrow_points, tradeoff),
     "pairs": (bars.bar_points, bars),
     "gamma": (partial(sensitivity.sensitivity_points, knob="gamma"), sensitivity),
     "tau": (partial(sensitivity.sensitivity_points, knob="tau"), sensitivity),
@@ -43,36 +40,26 @@ class Picture(NamedTuple):
     points: pd.DataFrame
     caption: str
 
-    @property
-    def alt_text(self) -> str:
-        """Return what the figure says to those who cannot see it."""
-        return f"{self.caption.partition('. ')[0]}; the points are in figures/{self.stem}.csv"
 
-
-def make_picture(kind: str, figure: Figure, points: pd.DataFrame, *, stem: str = "", **words: str) -> Picture:
+def make_picture(kind: str, figure: Figure, points: pd.DataFrame, **words: str) -> Picture:
     """Return a picture with the caption of its kind, which `words` fill in."""
-    return Picture(stem or kind, figure, points, CAPTIONS[kind].format(**words))
+    return Picture(kind, figure, points, CAPTIONS[kind].format(**words))
 
 
-def draw_each_split(
-    kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure], stem: str = ""
-) -> Iterator[Picture]:
-    """Yield a picture for each split, `STEM-SPLIT`."""
+def draw_each_split(kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Iterator[Picture]:
+    """Yield a picture for each split, `KIND-SPLIT`."""
     for split, rows in points.groupby("split"):
         here = rows.reset_index(drop=True)
-        yield make_picture(kind, draw(here), here, stem=f"{stem or kind}-{split}", split=str(split))
+        yield make_picture(kind, draw(here), here, split=str(split))._replace(stem=f"{kind}-{split}")
 
 
-def draw_sweep_pictures(frames: Mapping[str, pd.DataFrame], several: bool = False) -> list[Picture]:
-    """Return the pictures that the paper has too, but for those along training.
-
-    `frames` are tidy rows of runs by the kinds of PAPER_TABLES_BY_FIGURE.
-    """
+def draw_sweep_pictures(frames: Mapping[str, pd.DataFrame]) -> list[Picture]:
+    """Return the pictures of tidy rows of runs, which are given by the kinds of PAPER_TABLES_BY_FIGURE."""
     if frames["pairs"].empty:
         return []
     near = {kind: panel_data.select_rows_varying_gamma_tau(frames[kind]) for kind in ("gamma", "tau")}
-    parts = {**frames, **near, "strength": panel_data.select_rows_varying_gamma_tau(frames["pairs"])}
-    return list(_draw_parts(parts | ({"arrows": frames["pairs"]} if several else {})))
+    strength = panel_data.select_rows_varying_gamma_tau(frames["pairs"])
+    return list(_draw_parts({**frames, **near, "strength": strength}))
 
 
 def draw_paper_pictures(tables: Mapping[str, str]) -> list[Picture]:
@@ -80,7 +67,6 @@ def draw_paper_pictures(tables: Mapping[str, str]) -> list[Picture]:
     kept = {kind: [name for name in names if name in tables] for kind, names in PAPER_TABLES_BY_FIGURE.items()}
     tidy = {kind: [paper.load_corrected_table(name, tables[name]) for name in names] for kind, names in kept.items()}
     parts = {kind: pd.concat(frames) for kind, frames in tidy.items() if frames}
-    parts |= {"arrows": parts["pairs"]} if "pairs" in parts else {}
     mended = "The paper's numbers, known misprints mended."
     return [one._replace(stem=f"paper-{one.stem}", caption=f"{one.caption} {mended}") for one in _draw_parts(parts)]
 
@@ -91,7 +77,5 @@ def _draw_parts(parts: Mapping[str, pd.DataFrame]) -> Iterator[Picture]:
         points = list_points(parts[kind]) if kind in parts else pd.DataFrame()
         if points.empty:
             continue
-        goals = find_goals(points["benchmark"].iloc[0])
-        words = {"x": goal_axis_title(goals.removal_goal), "y": goal_axis_title(goals.retention)}
-        words["labels"] = join_names(goal.short for goal in panel_data.goals_with_rows(parts[kind]))
-        yield make_picture(kind, module.draw(points), points, **words)
+        labels = join_names(goal.short for goal in panel_data.goals_with_rows(parts[kind]))
+        yield make_picture(kind, module.draw(points), points, labels=labels)

@@ -19,7 +19,6 @@ SIGN_COLOURS = {1.0: GAIN, -1.0: LOSS}
 """Of better and worse; grey: neither, or not tested."""
 SIGN_WORDS = {1.0: "better", -1.0: "worse", 0.0: "not significant"}
 INCHES_PER_RECTIFIER_ROW = 0.155
-"""Height of a rectifier's line in inches."""
 
 
 def difference_points(comparison: Comparison) -> pd.DataFrame:
@@ -31,10 +30,7 @@ def difference_points(comparison: Comparison) -> pd.DataFrame:
 
 @mpl.rc_context(RC_PARAMS)
 def draw_differences(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
-    """Draw one split's `difference_points`: objectives in rows, goals in columns, a line for each rectifier.
-
-    Better is to the right. Where no interval is known the line is from the lowest to the highest seed.
-    """
+    """Draw one split's `difference_points`: objectives in rows, goals in columns, better to the right."""
     methods, names = order_methods(points["method"]), order_rectifiers(points["rectifier"])
     shown = [goal for goal in goals if goal.metric in set(points["metric"])]
     size = len(methods), len(shown), 1.9, 0.55 + INCHES_PER_RECTIFIER_ROW * len(names)
@@ -49,6 +45,7 @@ def draw_differences(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
             for row in here.to_dict("records"):
                 colour, place = SIGN_COLOURS.get(row["sign"], GREY), names.index(row["rectifier"])
                 seeds = [float(gain) for gain in row["gains"].split()]
+                # where no interval is known the line is from the lowest to the highest seed
                 ends = (min(seeds), max(seeds)) if pd.isna(row["low"]) else (row["low"], row["high"])
                 axes.plot(ends, [place] * 2, color=colour, linewidth=1.1, zorder=2, solid_capstyle="butt")
                 axes.plot(row["difference"], place, marker="o", markersize=3.6, color=colour, zorder=3)

@@ -29,10 +29,7 @@ CURVE_KEY = ["source", "backbone", "split", "method", "rectifier"]
 
 
 def sensitivity_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
-    """Return one row per goal, method and value of `knob` (gamma or tau), of the methods with two values or more.
-
-    Of runs, the other setting is held at its chosen value.
-    """
+    """Return a row per goal, method and value of `knob` (gamma, tau), of two or more; the other one is as chosen."""
     rows = panel_data.select_goal_rows(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "")]
     chosen = rows.loc[rows["chosen"], [*CURVE_KEY, OTHER_SETTING[knob]]].drop_duplicates(CURVE_KEY)

@@ -32,19 +32,13 @@ MARKS = ("o", "h", "^", "v", "<", ">", "s", "D", "P", "X", "p", "d", BOW_TIE, HO
 RECTIFIER_MARKS = dict(zip(RECTIFIERS, MARKS, strict=False))
 """Each rectifier's mark. That of none is a hollow circle, that of GRU a full one."""
 PAGE_WIDTH_INCHES = 7.4
-"""Width of a page's text, in inches."""
 FRAMED: dict[str, Any] = {"markersize": 9, "markerfacecolor": "none", "markeredgecolor": "black"}
-"""The chosen setting among others."""
-THICK = 1.5
-"""Line width of the mean over seeds along training, in points."""
 LINES: dict[str, dict[str, Any]] = {
     "original": {"color": "black", "linestyle": (0, (6, 2)), "linewidth": 0.9, "label": "original model"},
     "retain": {"color": GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.4, "label": "retain model"},
     "baseline": {"color": GREY, "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.2, "label": "never-trained model"},
 }
-"""The reference models, drawn as lines across."""
 CHANCE_STYLE: dict[str, Any] = {"color": "black", "linestyle": (0, (3, 1, 1, 1)), "linewidth": 0.9, "label": "chance"}
-"""What guessing reaches."""
 LOG_SIGNIFICANCE_LEVEL = float(np.log(0.05))
 RC_PARAMS: dict[Any, Any] = {
     "font.size": 8,

@@ -1,4 +1,4 @@
-"""The trade-off: removal against retention, on TOFU FQ against MU. With all trials, or arrows of the methods alone."""
+"""The trade-off: removal against retention of all trials, on TOFU FQ against MU."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ from trainables.common.wording import format_count
 from trainables.config.settings import Selection
 
 POINT_COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]
-ARROW_KEY_COLUMNS = ["source", "benchmark", "backbone", "split", "method", "rectifier"]
-FORGET_QUALITY_COLUMN = "forget_quality"
 CHOSEN_STYLE: dict[str, Any] = {"linestyle": "none", "markersize": 7, "markeredgewidth": 1.5}
 TRIAL_STYLE: dict[str, Any] = {"linestyle": "none", "markersize": 4, "alpha": 0.5}
 MAX_VECTOR_MARKERS = 1500
@@ -56,30 +54,9 @@ def tradeoff_points(results: Results) -> pd.DataFrame:
     return points.assign(source="runs", benchmark=goals.benchmark, backbone="")
 
 
-def arrow_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return removal and retention (TOFU: FQ, MU) of each panel, method and rectifier that the rule chose.
-
-    Removal by several goals is their mean, in the column `removal`.
-    """
-    rows = panel_data.select_goal_rows(frame)
-    goals = find_goals(rows["benchmark"].iloc[0])
-    rows = rows.loc[rows["chosen"] & rows["target"].isna()]
-    wide = rows.pivot_table(index=ARROW_KEY_COLUMNS, columns="metric", values="value", sort=False).reset_index()
-    if len(goals.removals) > 1:
-        wide["removal"] = wide.reindex(columns=[goal.metric for goal in goals.removals]).mean(axis=1, skipna=False)
-    both = [goals.removal_goal.metric, goals.retention.metric]
-    found = wide.reindex(columns=[*ARROW_KEY_COLUMNS, *both]).dropna(subset=both).rename_axis(columns=None)
-    found["kind"] = found["method"].isin(MODEL_LABELS).map({True: "reference", False: "chosen"})
-    found["with"] = found["rectifier"].map(order_rectifiers(found["rectifier"]).index)
-    return panel_data.sort_points(found, ["with"]).drop(columns="with")
-
-
 @mpl.rc_context(RC_PARAMS)
-def draw(points: pd.DataFrame, rule: Selection | None = None) -> Figure:
-    """Draw `tradeoff_points` or `arrow_points`, one panel for each backbone and split: better to the right and upwards.
-
-    A method is a colour, a rectifier a mark. `rule`: the sweep's, for a line at the utility that it asks for.
-    """
+def draw(points: pd.DataFrame, rule: Selection) -> Figure:
+    """Draw `tradeoff_points`, one panel for each split, with a line at the utility that the sweep's rule asks for."""
     places = panel_data.list_panels(points)
     figure, panels = wrap_panels(max(1, len(places)), 2, 4.2, 2.9, sharey=True)
     if not places:
@@ -104,8 +81,7 @@ def draw(points: pd.DataFrame, rule: Selection | None = None) -> Figure:
     for name in order_rectifiers(points.loc[points["kind"] == "chosen", "rectifier"]):
         label = rectifier_label(name, "method alone")
         panels[0].plot([], [], **(marker_style("", name) | CHOSEN_STYLE), label=label)
-    if "trial" in set(points["kind"]):
-        panels[0].plot([], [], color=GREY, marker="o", **TRIAL_STYLE, label="every trial")
+    panels[0].plot([], [], color=GREY, marker="o", **TRIAL_STYLE, label="every trial")
     add_legend(figure)
     return figure
 
@@ -139,16 +115,16 @@ def _name_outside(axes: Axes, points: pd.DataFrame, goals: Goals) -> str:
     return f"outside: {', '.join(named)}" if named else ""
 
 
-def _draw_panel(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection | None) -> None:
+def _draw_panel(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection) -> None:
     """Draw one panel, from the background to the front: a model's star never covers a method that is close to it."""
     x, y = goals.removal_goal.metric, goals.retention.metric
     low, high = sorted(axes.get_xlim())
-    if x == FORGET_QUALITY_COLUMN and low < LOG_SIGNIFICANCE_LEVEL < high:
+    if x == "forget_quality" and low < LOG_SIGNIFICANCE_LEVEL < high:
         axes.axvline(LOG_SIGNIFICANCE_LEVEL, color=GREY, linestyle=":", linewidth=0.8, label="p = 0.05", zorder=1)
     if goals.removal_goal.chance is not None:
         axes.axvline(goals.removal_goal.chance, **CHANCE_STYLE, zorder=1)
     for floor in _list_floors(points, goals, rule):
-        label = f"{rule.share if rule else 0:.0%} of the original's {goals.retention.short}"
+        label = f"{rule.share:.0%} of the original's {goals.retention.short}"
         axes.axhline(floor, color=GREY, linestyle="--", linewidth=0.8, label=label, zorder=1)
     trials = points.loc[points["kind"] == "trial"]
     for (method, rectifier), cloud in trials.groupby(["method", "rectifier"], sort=False):
@@ -181,7 +157,7 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals) -> None:
             axes.annotate("", ends["gru"], ends["none"], arrowprops=style, zorder=5)
 
 
-def _list_floors(points: pd.DataFrame, goals: Goals, rule: Selection | None) -> list[float]:
+def _list_floors(points: pd.DataFrame, goals: Goals, rule: Selection) -> list[float]:
     """Return the utilities that the rule asks for, one for each original model."""
     originals = points.loc[(points["kind"] == "reference") & (points["method"] == "original"), goals.retention.metric]
-    return [rule.share * utility for utility in originals] if rule and rule.rule == "utility_floor" else []
+    return [rule.share * utility for utility in originals] if rule.rule == "utility_floor" else []

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from analysis.figures.style import DASHED, GREY, RC_PARAMS, THICK, add_legend, make_panels, marker_style
+from analysis.figures.style import DASHED, GREY, RC_PARAMS, add_legend, make_panels, marker_style
 from analysis.labels import TASK_VECTOR_METHODS, method_label, order_methods, rectifier_label, split_label
-from analysis.load.trial_tables import read_trial_table
+from analysis.load.opening import read_trial_table
 from analysis.stats.chosen_settings import SHORT
 from analysis.stats.sweep_results import Results
 from trainables.storage.file_names import STEPS
@@ -26,7 +26,6 @@ LINE_KEY_COLUMNS = ["split", "method", "rectifier"]
 MAX_STEPS = 250
 """Points of a line that are drawn at most: a figure in print has no room for more."""
 PLOTTED_COLUMNS = ["cos", "cos_after", "retain_loss"]
-POINT_COLUMNS = [*LINE_KEY_COLUMNS, "kind", "seed", "n", "step", "measured", *PLOTTED_COLUMNS]
 SOURCE_COLUMNS = {
     "observe": ("observed_cos", "observed_cos_after", "observed_retain_loss"),
     "each step": ("cos_before", "cos_after", "retain_loss"),
@@ -41,14 +40,9 @@ ANGLE_LINES: dict[str, tuple[str, str, str]] = {
 }
 """The paper's labels: of which rectifier and which column they are, and whose look they have."""
 ANGLE_LINE_KEY_COLUMNS = ["split", "method", "line"]
-ANGLE_COLUMNS = [*ANGLE_LINE_KEY_COLUMNS, "kind", "seed", "n", "step", "angle"]
 ANGLE_AXIS_LABEL = "angle to the retain gradient\nor its average, degrees"
 """Orig. is to the retain gradient of other rows, Pre-rect. and Post-rect. are to GRU's moving average of it."""
 MAX_PANELS_PER_ROW = 4
-MAX_DEGREES_FOR_FINE_TICKS = 60.0
-"""Degrees up to which ticks are 10 apart; so that 90 always has one, they are 30 apart beyond."""
-MIN_RATIO_FOR_LOG_AXIS = 10.0
-"""Risks that differ this many times are on a logarithmic axis."""
 
 
 def load_training_steps(results: Results) -> pd.DataFrame:
@@ -69,11 +63,12 @@ def thin_out_steps(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MAX_STEPS))])]
 
 
-def append_seed_means(parts: list[pd.DataFrame], columns: list[str], by: list[str], values: list[str]) -> pd.DataFrame:
+def append_seed_means(parts: list[pd.DataFrame], by: list[str], values: list[str]) -> pd.DataFrame:
     """Return rows of single seeds (`kind` seed, n = 1) and below them their means at each step (`kind` mean).
 
     A mean is of all seeds of its line: it ends with the first seed that does, for a mean over the others would jump.
     """
+    columns = [*by, "kind", "seed", "n", "step", *values]
     rows = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
     if rows.empty:
         return rows.reindex(columns=columns)
@@ -95,7 +90,7 @@ def step_points(steps: pd.DataFrame) -> pd.DataFrame:
         measured = "observe" if any(line["observed_cos"].notna()) else "each step"
         found = {name: line[column] for name, column in zip(PLOTTED_COLUMNS, SOURCE_COLUMNS[measured], strict=True)}
         parts.append(thin_out_steps(line.assign(**found, measured=measured).dropna(subset=["cos"])))
-    return append_seed_means(parts, POINT_COLUMNS, [*LINE_KEY_COLUMNS, "measured"], PLOTTED_COLUMNS)
+    return append_seed_means(parts, [*LINE_KEY_COLUMNS, "measured"], PLOTTED_COLUMNS)
 
 
 def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
@@ -106,7 +101,7 @@ def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
         cosines = rows[column].astype(float).clip(-1, 1)
         rows = rows.assign(line=line, angle=np.degrees(np.arccos(cosines)))
         parts += [thin_out_steps(seeds) for _, seeds in rows.groupby(["split", "method"], sort=False)]
-    return append_seed_means(parts, ANGLE_COLUMNS, ANGLE_LINE_KEY_COLUMNS, ["angle"])
+    return append_seed_means(parts, ANGLE_LINE_KEY_COLUMNS, ["angle"])
 
 
 @mpl.rc_context(RC_PARAMS)
@@ -119,7 +114,7 @@ def draw_steps(points: pd.DataFrame) -> Figure:
         for name in changed
     }
     low, high = (float(end(points["retain_loss"].dropna(), default=0.0)) for end in (min, max))
-    log = 0 < MIN_RATIO_FOR_LOG_AXIS * low <= high
+    log = 0 < 10 * low <= high
     labels = AXIS_LABELS | ({"retain_loss": f"{AXIS_LABELS['retain_loss']} (log axis)"} if log else {})
     figure, panels = _make_columns(points, labels)
     for method, column in panels.items():
@@ -140,11 +135,10 @@ def draw_angles(points: pd.DataFrame) -> Figure:
     looks = {line: _line_look(like, line) for line, (_, _, like) in ANGLE_LINES.items()}
     looks["Pre-rect."]["linestyle"] = BEFORE_LINE_STYLE
     figure, panels = _make_columns(points, {"angle": ""})
-    wide = float(np.ptp(points["angle"])) > MAX_DEGREES_FOR_FINE_TICKS
     for method, (axes,) in panels.items():
         axes.axhline(90, color=GREY, linewidth=0.6, zorder=1)
         _draw_lines(axes, points.loc[points["method"] == method], "line", "angle", looks)
-        axes.yaxis.set_major_locator(MultipleLocator(30 if wide else 10))
+        axes.yaxis.set_major_locator(MultipleLocator(30 if np.ptp(points["angle"]) > 60 else 10))
     figure.supylabel(ANGLE_AXIS_LABEL, fontsize=8, multialignment="center")
     add_legend(figure)
     return figure
@@ -184,7 +178,7 @@ def _draw_lines(axes: Axes, rows: pd.DataFrame, by: str, value: str, looks: Mapp
     for name, line in rows.groupby(by):
         look = looks[str(name)]
         mean = line.loc[line["kind"] == "mean"].sort_values("step")
-        axes.plot(mean["step"], mean[value], **look, markevery=max(1, len(mean) // 6), linewidth=THICK, zorder=3)
+        axes.plot(mean["step"], mean[value], **look, markevery=max(1, len(mean) // 6), linewidth=1.5, zorder=3)
         thin = {**look, "marker": "", "label": "thin: one seed" if any(line["n"] > 1) else ""}
         for _, seed in line.loc[line["kind"] == "seed"].groupby("seed"):
             axes.plot(seed["step"], seed[value], **thin, linewidth=0.5, alpha=0.5, zorder=2)

@@ -17,7 +17,6 @@ from trainables.config.settings import Benchmark
 BEST_DIRECTION_ARROWS = {"highest": " ↑", "lowest": " ↓", None: ""}
 BETTER_DIRECTION_WORDS = {"highest": "higher is better →", "lowest": "lower is better →"}
 METRIC_NOTES = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
-"""More on a metric than its goal's title says."""
 
 
 class MetricColumn(NamedTuple):
@@ -43,7 +42,6 @@ EXTRA_COLUMNS_BY_BENCHMARK = {
         if f"forget_{name}" != get_benchmark("own").GOALS[0].metric
     ),
 }
-"""What a benchmark's tables show beside its goals."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +73,6 @@ class Goals:
             return first
         name = f"mean of {join_names(goal.short for goal in self.removals)}"
         return Goal("removal", "removal", first.best, name, name, chance=first.chance)
-
-    @property
-    def explanation(self) -> str:
-        """Return what the heads of the main table mean."""
-        return " ".join(f"{column.head}: {METRIC_NOTES.get(column.metric, column.text)}." for column in self.columns)
 
 
 def find_goals(benchmark: str) -> Goals:

@@ -49,19 +49,15 @@ CHANGE_METRIC = "relative_change"
 
 
 def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
-    """Return one row for each trial of the sweep, in the sweep's order, failures and missing ones included.
-
-    docs/guide.md lists the columns. Of trials with and without a calibration `drop_duplicates` keeps one.
-    """
+    """Return one row for each trial of the sweep, failed and missing ones too; docs/guide.md lists the columns."""
     store = open_storage(storage)
     sweep = find_sweep(name, store)
     results = [_read_result(store, trial) for trial in sweep.trials]
     configs = [result.get("config") or {} for result in results]
     goals = find_goals(sweep.benchmark or Benchmark().name)
     base = pd.DataFrame([{field: result.get(field) for field in TOP_FIELDS} for result in results], columns=TOP_FIELDS)
-    parts = [base, _flat(configs), _measured(results, goals, sweep.selection)]
-    for part in ("error", "versions", "topology"):
-        parts.append(_flat([{part: result[part]} if result.get(part) else {} for result in results]))
+    made = [{part: one[part] for part in ("error", "versions", "topology") if one.get(part)} for one in results]
+    parts = [base, _flat(configs), _measured(results, goals, sweep.selection), _flat(made)]
     counts = {name: [(one.get(part) or {}).get(key) for one in results] for name, (part, key) in RESULT_PARTS.items()}
     frame = pd.concat([*parts, pd.DataFrame(counts, index=base.index)], axis=1)
     frame["backbone"] = sweep.backbone

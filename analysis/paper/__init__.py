@@ -1,19 +1,14 @@
 """The paper's published numbers as tidy tables, one CSV a table, exactly as printed (misprints included).
 
-Columns: `table`, `benchmark` (tofu, wmdp, muse), `backbone` (names of `search_spaces.backbones`), `split` (forget05,
-forget10, bio_cyber, books), `method` (keys of METHODS in `trainables.config.method_tables`; `original` and `retain` are
-the models before unlearning and without the forget set), `rectifier` (none, gru, clip), `gamma` and `tau` (text; empty
-where the table does not vary them, `none` where it prints N/A), `target` (the share of utility that UWC keeps),
-`metric`, `value`, `bold`. `forget_quality` is the natural logarithm of the KS p-value. Besides, what the frames of runs
-have (`analysis.stats.tidy`): one run each (`n`), no `sd`, all `chosen`.
-
-In the gamma table GD has no rows above gamma = 0.6: the paper prints "--" there, "same to those without GRU".
-In the UWC tables the share belongs to the method's rows and is missing (NaN) for `original`.
+They have the columns of `analysis.stats.tidy`, one run each (`n`), no `sd`, all `chosen`. `gamma` and `tau` are texts:
+empty where the table does not vary them, `none` where it prints N/A; `target` is the share of utility that UWC keeps.
+`forget_quality` is ln p of the KS test. GD has no rows above gamma = 0.6: the paper prints "--" there.
 """
 
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -61,13 +56,11 @@ class Erratum:
         return found
 
 
-def _read_erratum(row: dict[str, str]) -> Erratum:
-    table, printed, corrected, reason = (row.pop(name) for name in ("table", "printed", "corrected", "reason"))
-    return Erratum(table, {name: text for name, text in row.items() if text}, printed, corrected or None, reason)
-
-
-_ROWS = pd.read_csv(Path(__file__).with_name("errata.csv"), dtype="str", keep_default_na=False).to_dict("records")
-ERRATA = tuple(map(_read_erratum, _ROWS))
+_ROWS: Any = pd.read_csv(Path(__file__).with_name("errata.csv"), dtype="str").set_index(["table", "printed", "reason"])
+ERRATA = tuple(
+    Erratum(table, row.drop("corrected").dropna().to_dict(), printed, row.dropna().get("corrected"), reason)
+    for (table, printed, reason), row in _ROWS.iterrows()
+)
 """Values that lie on no lattice of attainable values: ln p of the exact two-sample KS test, or answers in questions."""
 
 

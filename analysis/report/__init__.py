@@ -106,8 +106,7 @@ def main(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME...",
-            help="Sweep: NAME (its newest) or NAME-HASH. Several fill the paper's tables together.",
+            metavar="NAME...", help="Sweep: NAME (its newest) or NAME-HASH. Several fill the paper's tables together."
         ),
     ],
     storage: cli.StorageOption = cli.DEFAULT_STORAGE,

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.labels import describe_method
-from analysis.load.trial_tables import read_trial_table
+from analysis.load.opening import read_trial_table
 from analysis.load.trials import evaluated
 from analysis.number_format import DASH, format_number
 from analysis.report.page import Section, TableItem, save_frame
@@ -19,18 +19,12 @@ from trainables.common import cli
 from trainables.storage.file_names import ROWS
 
 MOST_ROWS = 50
-"""Rows that the page lists; tables/forget_rows.csv has all."""
 COLUMN_HEADS = {"row": "Row", "said_any": "said", "rougeL_recall": "ROUGE", "extraction_strength": "ES", "prob": "prob"}
 """What is listed of a forget row, and its head."""
-ModelRow = dict[Any, Any]
-"""A trial or a reference model with its numbers, by column."""
 
 
 def write_own_rows_parts(report: Report, storage: str) -> tuple[list[str], list[TableItem], list[Section]]:
-    """Write tables/forget_rows.csv; return sentences on the trial to ship, its table, and the rows it still says.
-
-    All are empty of other benchmarks, and before a trial was evaluated.
-    """
+    """Write tables/forget_rows.csv; return what to ship, its table and the rows it still says; all may be empty."""
     results, store = report.results, report.results.store
     runs = results.runs.loc[evaluated(results.runs)]
     if results.goals.benchmark != "own" or runs.empty:
@@ -58,7 +52,7 @@ def write_own_rows_parts(report: Report, storage: str) -> tuple[list[str], list[
     return [verdict.describe(named), export], [item], [still] * bool(len(shown))
 
 
-def compare_models(results: Results, models: list[ModelRow]) -> pd.DataFrame:
+def compare_models(results: Results, models: list[dict[Any, Any]]) -> pd.DataFrame:
     """Return each measure of the model before, of the trial, and of a model that never saw the rows if there is one."""
     measures = {column.metric: column.head for column in results.goals.columns}
     measures |= {f"{name}_kept": f"{name} rows kept" for name in ("retain", "other")}
@@ -69,10 +63,7 @@ def compare_models(results: Results, models: list[ModelRow]) -> pd.DataFrame:
 
 
 def list_forget_rows(report: Report, trial: str) -> pd.DataFrame:
-    """Return one row for each forget row that was measured of a trial, of a text its block that is given away most.
-
-    Those that are said and given away most come first. Empty if no rows are there.
-    """
+    """Return one row for each measured forget row, of a text its block that is given away most; the worst first."""
     table = read_trial_table(report.results.store, report.results.store.trial(trial) / ROWS)
     rows = pd.DataFrame() if table is None else table.to_pandas()
     rows = rows.reindex(columns=["task", *COLUMN_HEADS])

@@ -12,7 +12,7 @@ from analysis.load.trials import evaluated
 from analysis.number_format import format_number
 from analysis.report.page import Section, TableItem, save_frame
 from analysis.report.sections import Report
-from analysis.stats.chosen_settings import rank_by_label_order
+from analysis.stats.chosen_settings import SHORT, rank_by_label_order
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import get_benchmark
 
@@ -28,9 +28,8 @@ def tabulate_request_sequence(results: Results) -> pd.DataFrame:
     the sweep has several such splits and no others.
     """
     goals, runs = results.goals, results.runs.loc[evaluated(results.runs)]
-    names = {"benchmark.split": "split", "rectifier.name": "rectifier"}
     models = results.models.loc[results.models["role"] == "original"].assign(method="original", rectifier="")
-    rows: Any = pd.concat([models, runs.rename(columns=names)], ignore_index=True)
+    rows: Any = pd.concat([models, runs.rename(columns=SHORT)], ignore_index=True)
     rows["number"] = rows["split"].str.extract(r"_([0-9]+)$", expand=False).astype(float)
     if runs.empty or rows["number"].isna().any() or rows["number"].nunique() < 2:
         return pd.DataFrame(columns=METHOD_AND_RECTIFIER_COLUMNS)

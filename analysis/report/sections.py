@@ -15,11 +15,11 @@ from analysis import paper
 from analysis.figures import catalog, rectifiers, tradeoff, training
 from analysis.figures.catalog import Picture, draw_each_split, make_picture
 from analysis.labels import MODEL_LABELS, MODEL_NOTES
-from analysis.load.goal_columns import goal_axis_title
+from analysis.load.goal_columns import METRIC_NOTES, goal_axis_title
 from analysis.load.trials import CHOICE_COLUMNS, settings
 from analysis.number_format import DEFAULT_DECIMALS
 from analysis.report.page import Section, TableItem, save_frame, save_pictures
-from analysis.stats import attacks, rectifier_comparison, tidy
+from analysis.stats import rectifier_comparison, tidy
 from analysis.stats.importance import MIN_SETTINGS_FOR_IMPORTANCE, measure_importance
 from analysis.stats.retraining_noise import measure_noise
 from analysis.stats.sweep_results import Results
@@ -30,7 +30,6 @@ from analysis.tables.table_definitions import LAYOUTS, main_layout
 from trainables.storage.sweep_file import SweepFile
 
 MOST_FAILURES = 50
-"""Trials without a result that the page lists; failures.csv has all."""
 IMPORTANCE_CAPTION = (
     "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them "
     f"(PED-ANOVA, arXiv 2304.10255). Studies with fewer than {MIN_SETTINGS_FOR_IMPORTANCE} settings are left out."
@@ -78,10 +77,9 @@ def write_main(report: Report) -> TableItem:
     sheet.save(report.folder / "tables")
     roles = set(report.results.models["role"])
     others = "".join(f"; {MODEL_LABELS[role]}: {text}" for role, text in MODEL_NOTES.items() if role in roles)
-    return TableItem(
-        sheet.table,
-        f"{report.results.goals.explanation} Original: the target model, before unlearning{others}. —: no result.",
-    )
+    columns = report.results.goals.columns
+    heads = " ".join(f"{column.head}: {METRIC_NOTES.get(column.metric, column.text)}." for column in columns)
+    return TableItem(sheet.table, f"{heads} Original: the target model, before unlearning{others}. —: no result.")
 
 
 def write_rectifiers(report: Report) -> tuple[Picture, ...]:
@@ -93,24 +91,19 @@ def write_rectifiers(report: Report) -> tuple[Picture, ...]:
     save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.step_seconds, on=keys))
     draw = partial(rectifiers.draw_differences, goals=comparison.goals)
     points = rectifiers.difference_points(comparison)
-    return save_pictures(report.folder, draw_each_split("forest", points, draw, "rectifiers"))
+    return save_pictures(report.folder, draw_each_split("rectifiers", points, draw))
 
 
 def _write_statistics(report: Report) -> list[Section]:
     """What attacks brought back, which settings matter and every seed, as far as there is any of it."""
     results, sections = report.results, []
-    attacked, shares = attacks.mean_recovered_shares(results), measure_importance(results.runs)
+    attacked, shares = results.recovered_shares, measure_importance(results.runs)
     noise = measure_noise(results)
     matters = partial(detail_tables.tabulate_importance, shares, results.goals)
+    within = partial(detail_tables.list_noise, noise)
     for stem, frame, title, list_rows, caption in (
         ("attacks", attacked, "Does it last", partial(detail_tables.tabulate_attacks, attacked), ATTACKS_CAPTION),
-        (
-            "noise",
-            noise,
-            "Is it within the noise of retraining",
-            partial(detail_tables.list_noise, noise),
-            NOISE_CAPTION,
-        ),
+        ("noise", noise, "Is it within the noise of retraining", within, NOISE_CAPTION),
         ("importance", shares, "Which setting matters", matters, IMPORTANCE_CAPTION),
         ("seeds", results.chosen_values, "Every seed", partial(detail_tables.tabulate_seeds, results), SEEDS_CAPTION),
     ):
@@ -134,21 +127,23 @@ def save_paper_tables_and_figures(
         )
         for kind, tables in catalog.PAPER_TABLES_BY_FIGURE.items()
     }
-    drawn = catalog.draw_sweep_pictures(frames, several=len(sweeps) > 1)
+    drawn = catalog.draw_sweep_pictures(frames)
     return sheets, save_pictures(folder, (picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn))
+
+
+def list_table_items(sheets: Iterable[FilledTable]) -> tuple[TableItem, ...]:
+    return tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
 
 
 def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     """Return the paper's tables and figures, filled from runs; `both`: with the paper's numbers."""
     sheets, drawn = save_paper_tables_and_figures({sweep.label: report.results}, report.folder, both)
-    found = []
+    if not sheets and not drawn:
+        return []
     text = f"Numbered and named as in {paper.CITATION}."
     if both:
         text += " Under each number the paper's, and the difference to it, where the paper has one."
-    if sheets or drawn:
-        tables = tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
-        found.append(Section("In the paper's layout", tables, drawn, text))
-    return found
+    return [Section("In the paper's layout", list_table_items(sheets), drawn, text)]
 
 
 def _write_training(report: Report) -> list[Section]:

@@ -9,8 +9,8 @@ from analysis import paper
 from analysis.figures import catalog
 from analysis.labels import join_names
 from analysis.report import verdict
-from analysis.report.page import Section, TableItem, open_report_folder, save_pictures, write_page
-from analysis.report.sections import save_paper_tables_and_figures
+from analysis.report.page import Section, open_report_folder, save_pictures, write_page
+from analysis.report.sections import list_table_items, save_paper_tables_and_figures
 from analysis.stats import tidy
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.sweep_results import Results
@@ -45,15 +45,11 @@ def write_several_sweeps_report(
             frame = tidy.join_sweeps({label: one.tidy_frame for label, one in here.items()})
             filled = [fill_table(main_layout(next(iter(here.values()))), frame)]
             filled[0].save(folder / "tables")
-        sections.append(Section(benchmark.upper(), _list_items(filled), drawn))
+        sections.append(Section(benchmark.upper(), list_table_items(filled), drawn))
         sheets += filled
     _write_texts(folder / "tables/several.md", lead, sheets)
     commands = [*(typed for sweep in sweeps.values() for typed in sweep.commands), command]
     write_page(folder, title=join_names(sweeps), lead=lead, opened=sections, commands=commands)
-
-
-def _list_items(sheets: Sequence[FilledTable]) -> tuple[TableItem, ...]:
-    return tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
 
 
 def _write_texts(path: Path, lead: Sequence[str], sheets: Sequence[FilledTable]) -> None:
@@ -90,7 +86,7 @@ def write_paper_report(names: Sequence[str], storage: str | Path, output: Path |
             sheet.save(folder / "tables")
         figures = save_pictures(folder, pictures)
         _write_texts(folder / "tables/paper.md", lead, sheets)
-        items = _list_items(sheets)
+        items = list_table_items(sheets)
         sections = [Section("", items[:1], figures[:1]), Section("", items[1:], figures[1:])]
         write_page(folder, title=f"{join_names(sweeps)}: the paper's tables", lead=lead, opened=sections)
     return folder

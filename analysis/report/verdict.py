@@ -14,7 +14,7 @@ from analysis.load.trials import describe_mixture, evaluated
 from analysis.number_format import DASH, format_as, format_change, format_number
 from analysis.stats.chosen_settings import choose_study_setting
 from analysis.stats.rectifier_comparison import Comparison
-from analysis.stats.significance import ALPHA, LEAST_CLEAR, MIN_SEEDS, RESAMPLES, count_seeds_needed
+from analysis.stats.significance import ALPHA, LEAST_CLEAR, MIN_SEEDS, RESAMPLES
 from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import MISSING_HALVES_TEXT
 from trainables.benchmarks import selection
@@ -22,7 +22,6 @@ from trainables.common.wording import format_count
 
 STATUS_WORDS = {"out_of_memory": "out of memory", "missing": "without a result yet"}
 MAX_TABLE_ROWS = 24
-"""Differences up to which the table has all of them; of more it has the clear ones, and tables/differences.csv all."""
 CLEAR_NOTE = (
     "Clear: over the seeds that both sides have, the 95% interval is without 0 (below five seeds: all moved alike), "
     "and the difference exceeds the measure's resolution, a step of the KS test and what the rows leave open. Of many "
@@ -99,7 +98,8 @@ def write_verdict(comparison: Comparison) -> str:
     whose = rectifier_name(str(*names)) if len(names) == 1 else "a rectifier"
     seeds = format_count(most, "seed") if least == most else f"{least} to {most} seeds"
     if known.empty:
-        takes = count_seeds_needed(len(names)) if comparison.has_several else LEAST_CLEAR
+        tested = max(MIN_SEEDS, math.ceil(1 + math.log2(len(names) / ALPHA)))  # m 2 / 2^n <= ALPHA of m rectifiers
+        takes = tested if comparison.has_several else LEAST_CLEAR
         few = f"{seeds} {'is' if most == 1 else 'are'} too few for a verdict on {whose}, which takes {takes}"
         return f"{few}: {', '.join(texts)}."
     few = f", too few for a test, which takes {MIN_SEEDS}" if most < MIN_SEEDS else ""

@@ -14,7 +14,6 @@ from analysis.stats.chosen_settings import STUDY_COLUMNS, seed_means, sort_studi
 from trainables.config.types import LOG_SCALE_MIN_RATIO
 
 MIN_SETTINGS_FOR_IMPORTANCE = 10
-"""The fewest evaluated settings of a study from which importance is computed."""
 BEST_SETTINGS_SHARE = 0.25
 """The share of a study's settings whose values are compared with those of all (PED-ANOVA's target quantile)."""
 IMPORTANCE_COLUMNS = [*STUDY_COLUMNS, "metric", "setting", "importance", "settings"]
@@ -24,8 +23,7 @@ def measure_importance(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each study, goal and setting that the study varied: `importance`, shares that sum to 1.
 
     It is the share in what tells the best quarter of a study's settings, in that goal, from all of them (PED-ANOVA,
-    Watanabe et al., IJCAI 2023, arXiv 2304.10255). Studies with fewer than MIN_SETTINGS_FOR_IMPORTANCE settings are
-    left out.
+    Watanabe et al., IJCAI 2023, arXiv 2304.10255), of studies with at least MIN_SETTINGS_FOR_IMPORTANCE settings.
     """
     if not evaluated(runs).to_numpy().any():
         return pd.DataFrame(columns=IMPORTANCE_COLUMNS)

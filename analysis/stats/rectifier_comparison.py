@@ -33,12 +33,10 @@ FAMILY = [*SPLIT_METHOD_COLUMNS, "metric"]
 """What p values are adjusted over (Holm): all rectifiers against none on one split, objective and goal."""
 ES_GOAL = Goal("forget_extraction_strength", "removal", "lowest", "ES", "extraction strength on the forget rows")
 MIX_PREFIX = "forget_quality_at_"
-"""The beginning of the metrics of mixtures."""
 METHODS_WITH_RETAIN_TERM = {"ga": "gd", "npo": "npo_gd", "simnpo": "simnpo_gd"}
 RETAIN_TERM_NAME = "retain term"
 """Beside rectifiers that add the retain gradient, an objective's form with a retain term is a fairer rival."""
 DIFFERENCE_COLUMNS = [*FAMILY, "rectifier", "n", "none", "value", "difference", "low", "high", "sign"]
-"""Of `Comparison.differences` where there is nothing to compare."""
 
 
 @dataclass(frozen=True)
@@ -154,10 +152,7 @@ def list_metric_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]
 
 
 def _find_settings(results: Results) -> pd.DataFrame:
-    """Return split, method, rectifier and configuration of the chosen settings of objectives.
-
-    Beside rectifiers that add the retain gradient, a method's form with a retain term is one more.
-    """
+    """Return split, method, rectifier and configuration of objectives' chosen settings, RETAIN_TERM_NAME included."""
     chosen = results.chosen.loc[results.chosen["strength"].isna(), [*STUDY_COLUMNS, "configuration"]]
     chosen = chosen.rename(columns=SHORT)
     adding = [name for name, row in RECTIFIERS.items() if row.adds_retain]

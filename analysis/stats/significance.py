@@ -107,8 +107,3 @@ def summarise_differences(differences: Sequence[float]) -> dict[str, float]:
     ends = stats.bootstrap((gains,), np.mean, n_resamples=RESAMPLES, confidence_level=1 - ALPHA, **shared)
     low, high = map(float, ends.confidence_interval)
     return {"low": low, "high": high, "p": float(tested.pvalue), "effect": mean / float(gains.std(ddof=1))}
-
-
-def count_seeds_needed(rectifiers: int) -> int:
-    """Return from how many seeds on one of so many rectifiers can be significant: where m 2 / 2^n <= ALPHA."""
-    return max(MIN_SEEDS, math.ceil(1 + math.log2(rectifiers / ALPHA)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import pandas as pd
 
@@ -12,6 +13,7 @@ from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import evaluated, load, references
 from analysis.stats import chosen_settings, row_bootstrap, significance, tidy
 from trainables.config.settings import Selection
+from trainables.robustness.attack_results import read_trial_attack_results
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import RETRAINED, SweepFile
 
@@ -66,6 +68,21 @@ class Results:
         bounds = {key: row_bootstrap.percentile_interval(found) for key, found in self.resampled_utilities.items()}
         low, high = ([bounds.get(key, (math.nan, math.nan))[end] for key in trials["id"]] for end in (0, 1))
         return trials.rename(columns=chosen_settings.SHORT).reindex(columns=columns).assign(low=low, high=high)
+
+    @cached_property
+    def recovered_shares(self) -> pd.DataFrame:
+        """Return a row for each chosen setting, attack and step, in table order: means over the attacked seeds.
+
+        `attacked` of them; `share` is of the `n` that have one, with `share_sd`. Empty where no trial was attacked.
+        """
+        study = chosen_settings.STUDY_COLUMNS
+        trials, measured = self.chosen_trials[["id", *study]], ["before", "after", "target", "retain", "share"]
+        rows = [{"id": key} | row for key in trials["id"] for row in read_trial_attack_results(key, self.store)]
+        found = trials.merge(pd.DataFrame(rows, columns=["id", "attack", "title", "step", *measured]), on="id")
+        groups = found.groupby([*study, "attack", "step", "title"], sort=False)
+        means: dict[str, Any] = {name: (name, "mean") for name in measured}
+        means |= {"share_sd": ("share", "std"), "n": ("share", "count"), "attacked": ("id", "size")}
+        return groups.agg(**means).reset_index().rename(columns=chosen_settings.SHORT)
 
     @cached_property
     def tidy_frame(self) -> pd.DataFrame:

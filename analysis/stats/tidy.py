@@ -1,7 +1,4 @@
-"""A sweep's results as one long frame: a row for each setting and metric, averaged over the seeds.
-
-It has the columns of `analysis.paper`'s frames, so that tables and figures are made from either in one way.
-"""
+"""A sweep's results as one long frame with the columns of the paper's: a row for each setting and metric."""
 
 from __future__ import annotations
 
@@ -63,11 +60,6 @@ def join_sweeps(frames: Mapping[str, pd.DataFrame], first: Collection[str] = ())
     measured = (rows["n"] > 0).groupby([*study, rows["sweep"]]).transform("any")
     rank = rows["sweep"].map(order.index) + (~measured).astype(int).mul(len(order))
     return rows.loc[rank == rank.groupby(study).transform("min")].reset_index(drop=True)
-
-
-def measured_in_paper_dialect(runs: pd.DataFrame) -> bool:
-    """Return whether all trials were measured in the paper's dialect: only those compare with the paper's numbers."""
-    return set(runs.reindex(columns=["benchmark.dialect"])["benchmark.dialect"].dropna()) <= {"paper"}
 
 
 def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:

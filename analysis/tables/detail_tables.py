@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from typing import Any
 
 import pandas as pd
@@ -15,7 +14,6 @@ from analysis.stats import row_bootstrap
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, list_varied
 from analysis.stats.significance import KS
 from analysis.stats.sweep_results import Results
-from trainables.config.settings import Selection
 from trainables.storage.file_names import EVALUATED
 
 MISSING_HALVES_TEXT = "metrics on either half of the evaluation rows, which the selection rule asks for"
@@ -61,13 +59,13 @@ def list_chosen_settings(results: Results) -> pd.DataFrame:
                 "Trial": row["id"],
             }
         )
-    settings = ["gamma", "tau", "strength", *other, *["chosen_step"] * any(row["chosen_step"] != DASH for row in rows)]
-    columns = ["Split", "Method", *settings, "Seeds", "n of planned", "Chosen from", keeps, "Trial"]
+    columns = ["Split", "Method", "gamma", "tau", "strength", *other, "chosen_step", "Seeds"]
+    columns += ["n of planned", "Chosen from", keeps, "Trial"]
     return _hide_unused(pd.DataFrame(rows, columns=columns, dtype="str"))
 
 
 def tabulate_attacks(points: pd.DataFrame) -> pd.DataFrame:
-    """Return what each attack's last step brought back of each chosen setting (`mean_recovered_shares`)."""
+    """Return what each attack's last step brought back of each chosen setting (`Results.recovered_shares`)."""
     rows, last = [], points["step"] == points.groupby("attack")["step"].transform("max")
     key: Any
     for key, own in points.loc[last].groupby(["split", "method", "rectifier"], sort=False):
@@ -136,8 +134,14 @@ def tabulate_failures(results: Results) -> pd.DataFrame:
     rows, runs = [], results.runs.rename(columns=SHORT)
     for trial in runs.sort_values("status", key=lambda column: column == "missing", kind="stable").to_dict("records"):
         lacking = [goal.short for goal in results.goals.all_goals if pd.isna(trial[goal.metric])]
-        if trial["status"] in EVALUATED and not lacking:
-            continue
+        cause = "no message" if pd.isna(trial["error.message"]) else trial["error.message"]
+        if trial["status"] == "missing":
+            cause = "not run yet, running or interrupted; the command that started it, with --resume, runs it"
+        elif trial["status"] in EVALUATED:
+            if not lacking:
+                continue
+            halved = results.rule.halves and not trial["halves"]
+            cause = f"{trial['status']} without {MISSING_HALVES_TEXT if halved else join_names(lacking)}"
         rows.append(
             {
                 "Trial": trial["id"],
@@ -145,29 +149,17 @@ def tabulate_failures(results: Results) -> pd.DataFrame:
                 **describe_settings(trial),
                 "Seed": spell_value(trial["seed"]),
                 "Status": trial["status"].replace("_", " "),
-                "Cause": _find_cause(trial, lacking, results.rule),
+                "Cause": cause,
             }
         )
     columns = ["Trial", "Split", "Method", "gamma", "tau", "strength", "Seed", "Status", "Cause"]
     return _hide_unused(pd.DataFrame(rows, columns=columns, dtype="str"))
 
 
-def _find_cause(trial: dict[Hashable, Any], lacking: list[str], rule: Selection) -> str:
-    if trial["status"] == "missing":
-        return (
-            "no result.json: not run yet, running or interrupted; the command that started it, with --resume, runs it"
-        )
-    if trial["status"] in EVALUATED and lacking:
-        without = MISSING_HALVES_TEXT if rule.halves and not trial["halves"] else join_names(lacking)
-        return f"{trial['status']} without {without}"
-    return "no message" if pd.isna(trial["error.message"]) else trial["error.message"]
-
-
 def _hide_unused(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame without those of gamma, tau and strength that no row has."""
-    return frame.drop(
-        columns=[name for name in ("gamma", "tau", "strength") if name in frame and set(frame[name]) <= {DASH}]
-    )
+    """Return the frame without the settings that no row has."""
+    settings = ("gamma", "tau", "strength", "chosen_step")
+    return frame.drop(columns=[name for name in settings if name in frame and set(frame[name]) <= {DASH}])
 
 
 def tabulate_reference_models(models: pd.DataFrame, goals: Goals) -> pd.DataFrame:

@@ -20,13 +20,11 @@ from trainables.config.method_tables import METHODS, RECTIFIERS
 KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
 """The columns that tell the numbers of a table apart; `setting` is the value of gamma or tau where that varies."""
 MISPRINT_MARK = "¶"
-"""The sign of a number that the paper cannot mean as it prints it."""
 DOUBT = "†"
 DOUBT_NOTE = (
     f"{DOUBT} not at equal MU: a seed missed the target, keeps more than it without any mixing (w = 1), or has an MU "
     "that is not monotone in w (then the largest w at the target was taken). The CSV says which."
 )
-GREEK = {"gamma": "γ", "tau": "τ"}
 BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the paper's for the same split and setting."
 
 
@@ -62,8 +60,6 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
     is_method = ~rows["method"].isin([*MODEL_LABELS, *layout.apart])
     if layout.only:
         is_method &= rows["method"].isin(layout.methods)
-    if layout.rectifiers:
-        is_method &= rows["rectifier"].isin(layout.rectifiers)
     rows = rows.loc[(is_reference & ~mixed) | (is_method & (mixed == layout.mixed))]
     targets = ["" if pd.isna(target) else f"{target:g}" for target in rows["target"]]
     rows = rows.assign(target=targets, setting="", at="")
@@ -78,10 +74,7 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
-    """Return each method's rows along the axis, at the chosen row's value of the other setting (`at`), as figures do.
-
-    The paper's own rows do not name it.
-    """
+    """Return each method's rows along the axis, at the chosen row's value of the other setting (`at`)."""
     settings = [normalise_setting(value) for value in rows[layout.axis or ""]]
     rows = rows.assign(setting=settings, at=[normalise_setting(value) for value in rows[layout.held_setting]])
     kept = [rows.iloc[:0]]
@@ -93,10 +86,7 @@ def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
 
 
 def _mark_best(layout: Layout, rows: pd.DataFrame, values: pd.Series) -> pd.Series:
-    """Return, as a mask, which values are the best among those they compete with, compared as printed.
-
-    A value without a rival is not marked, nor is a utility of 0.
-    """
+    """Return which values are best, as printed, among their rivals; no utility of 0 is."""
     signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
     score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(MODEL_LABELS))
     among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
@@ -165,7 +155,7 @@ def _head_columns(columns: list[tuple[str, ...]], layout: Layout) -> pd.MultiInd
     several = len({backbone for backbone, *_ in columns}) > 1
     heads = []
     for backbone, split, leaf in columns:
-        text = f"{GREEK[layout.axis]} {leaf}" if layout.axis else leaves[leaf]
+        text = f"{'γ' if layout.axis == 'gamma' else 'τ'} {leaf}" if layout.axis else leaves[leaf]
         heads.append((*[backbone] * several, split, text))
     return pd.MultiIndex.from_tuples(heads, names=[None] * (2 + several))
 

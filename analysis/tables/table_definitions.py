@@ -27,8 +27,6 @@ class Layout:
     """In the order of the rows; others stand below them."""
     sweeps: Mapping[str, str] = field(default_factory=dict)
     """By backbone, the sweep that fills the table with `--strategy paper`."""
-    rectifiers: tuple[str, ...] = ()
-    """Which alone it has; all where empty."""
     references: tuple[str, ...] = ("original", "retain")
     only: bool = False
     """Whether the table is about its methods and no others."""
@@ -37,11 +35,9 @@ class Layout:
     compared: Literal["method", "column"] = "method"
     """The numbers among which the best is bold: those of one method, or a whole column."""
     axis: Literal["gamma", "tau"] | None = None
-    """The setting that a sensitivity table varies."""
     fixed: Mapping[str, str] = field(default_factory=dict)
     """By method, the paper's value of the other setting, which is held."""
     mixed: bool = False
-    """Whether the numbers are of UWC's mixtures."""
     notes: tuple[str, ...] = ()
 
     @property

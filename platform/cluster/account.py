@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from platform.cluster.check import is_filled_in
+from platform.cluster.check import PLACEHOLDER_PATTERN
 from trainables.common.errors import InputError
 
 GROUP_NAME = "unlearning"
@@ -26,7 +26,8 @@ def prepare_aws_account(provider: Mapping[str, Any]) -> str:
     from botocore.exceptions import BotoCoreError, ClientError
 
     for name in ("region", "storage", "ssh_from", "head_profile", "worker_profile"):
-        if not is_filled_in(provider.get(name)):
+        value = provider.get(name)
+        if not isinstance(value, str) or PLACEHOLDER_PATTERN.search(value):
             raise InputError(f"provider.{name}: fill it in first")
     try:
         source = ipaddress.ip_network(provider["ssh_from"])

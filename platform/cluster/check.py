@@ -27,7 +27,6 @@ DATABASE_USER_PATTERN = re.compile(r"(?<=postgresql://)[^:/@]+@")
 PORT_OPENING_PATTERN = re.compile(
     r"\b((hostNetwork|enableIngress|hostPort|externalIPs):(?! *false)|(serviceType|type): *(LoadBalancer|NodePort))"
 )
-"""Fields of Kubernetes that open ports to other networks."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,6 @@ def find_problems(file: ClusterFile) -> list[str]:
     if not file.provider.get("storage"):
         found.append("provider.storage: missing; name the storage that every node sees, such as s3://BUCKET/FOLDER")
     return [*found, *_schema_problems(file), *_port_problems(file)]
-
-
-def is_filled_in(value: Any) -> bool:
-    """Return whether a value is a text, and not what our files write in the place of one."""
-    return isinstance(value, str) and not PLACEHOLDER_PATTERN.search(value)
 
 
 def _line_problems(line: str) -> Iterator[str]:

@@ -34,10 +34,6 @@ REPOSITORY_ON_CLUSTER = "~/unlearning"
 """Where `file_mounts` of a cluster file puts this checkout."""
 REPORT_LINE_PATTERN = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
 """The line by which a sweep names its report (platform.sweep.finish)."""
-CONNECT_SECONDS = START_SECONDS
-"""Until ssh has forwarded the port, and the job server answers."""
-ONE_TIME_OPTIONS = ("--new", "--retry-failed")
-"""Options of a sweep that set aside what it has done: a retry would do so again."""
 RAY_COMMAND = [sys.executable, "-m", "ray.scripts.scripts"]
 
 
@@ -91,7 +87,7 @@ def _create_rayjob(file: ClusterFile, name: str, arguments: Sequence[str]) -> in
     namespace = job["metadata"].get("namespace")
     job["metadata"].pop("name", None)
     job["metadata"]["generateName"] = f"{name.replace('_', '-')}-"
-    if set(ONE_TIME_OPTIONS) & set(words):
+    if {"--new", "--retry-failed"} & set(words):  # a retry would set aside again what is done
         job["spec"]["backoffLimit"] = 0
     elif "--resume" not in words:
         words.append("--resume")
@@ -125,7 +121,7 @@ def open_client(place: str) -> Iterator[Any]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command, deadline = [*RAY_COMMAND, "dashboard", place, "--port", str(port)], time.monotonic() + CONNECT_SECONDS
+    command, deadline = [*RAY_COMMAND, "dashboard", place, "--port", str(port)], time.monotonic() + START_SECONDS
     with tempfile.TemporaryFile("w+") as output:
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
         # in a session of its own: an interrupt that is meant for us does not cut it off before us

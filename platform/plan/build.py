@@ -33,7 +33,6 @@ from trainables.training.task_vectors import forget_batches
 HASH_FIELDS = ("name", "searched", "benchmark", "objective", "training", "export", "resources", "fictional")
 """Settings that a sweep's hash is of; trials' own ids hold the others."""
 References = dict[str, list[ReferenceModel]]
-"""Reference evaluations by split."""
 
 
 @dataclass
@@ -72,11 +71,12 @@ def make_plan(
     sweep = _choose_template(_list_requests(_locate_answers(sweep)), store)
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
     warnings = _check_rows_with_models(benchmarks, found)
-    spaces = list_spaces(sweep, strategy, benchmarks, _models_of(found, models.kind.REFERENCE, store))
+    used = _models_of(found, models.kind.REFERENCE, store)
+    spaces = list_spaces(sweep, strategy, benchmarks, used)
     if strategy == "paper" and sweep.training.eval_every is None and not any(space.varied_axes for space in spaces):
         # nothing is chosen: all rows are reported
         sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
-        spaces = list_spaces(sweep, strategy, benchmarks, _models_of(found, models.kind.REFERENCE, store))
+        spaces = list_spaces(sweep, strategy, benchmarks, used)
     problems = Problems()
     problems.collect_from(kinds.choose_goals, next(iter(benchmarks.values())), sweep.search.goals)
     problems.collect_from(_check_stress, sweep)
@@ -244,8 +244,7 @@ def _models_of(references: References, role: str, store: Storage) -> dict[str, t
     found = {}
     for split, each in references.items():
         by_role = {reference.role: reference for reference in each}
-        against = by_role.get(role)
-        key = against.evaluation if against else None
+        key = by_role[role].evaluation if role in by_role else None
         retain = RetainEvaluation(path=str(store.evaluation(key) / RESULT), fingerprint=key) if key else None
         found[split] = (by_role["original"].model, retain)
     return found

@@ -29,7 +29,6 @@ MEMORY_ADVICE = (
     "more ranks (--set resources.ranks=N), --set resources.precision=bf16, resources.gradient_checkpointing=true, "
     "resources.offload_optimizer=true, resources.micro_batch=none, training.lora_rank=8"
 )
-"""What makes a trial smaller."""
 REACHED_PEAK_SHARE, REACHED_BANDWIDTH_SHARE = 0.3, 0.5
 """The shares of a GPU's dense peak that training reaches (measured), and of its bandwidth that generation reaches."""
 CPU_CORE_RATES = {"bf16": 60e9, "fp32": 60e9, "bandwidth": 10e9, "launch": 10e-6}
@@ -125,7 +124,7 @@ def training_seconds(trial: Trial, shape: Shape, points: int, tokens: float, row
         passes += (2 / once + ("frozen_on_forget" not in needs)) * padded
     batch = trial.training.batch_size
     launching = -(-batch // trial.resources.ranks // rows) * shape.layers * (FORWARD + BACKWARD) * rates["launch"]
-    return _count_steps(trial, points) * passes * max(once * batch * tokens * each, launching)
+    return count_steps(trial.training, points) * passes * max(once * batch * tokens * each, launching)
 
 
 def evaluation_seconds(trial: Trial, shape: Shape, points: int, size: EvaluationSize, rates: Rates) -> float:
@@ -142,7 +141,7 @@ def evaluation_seconds(trial: Trial, shape: Shape, points: int, size: Evaluation
         if rows := trial.selection.rows:  # a look reads these alone
             few = trial.benchmark.model_copy(update={"limit": min(rows, trial.benchmark.limit or rows)})
             part = benchmarks.get_benchmark(few.name).evaluation_size(few).read / max(1.0, size.read)
-        count += part * ((_count_steps(trial, points) - 1) // trial.training.eval_every) / shared
+        count += part * ((count_steps(trial.training, points) - 1) // trial.training.eval_every) / shared
     budget = resources.evaluation_tokens or (memory.MOST_TOKENS if resources.gpus else memory.CPU_TOKENS)
     operations = 2 * shape.parameter_count / rates[precision]
     launching = shape.layers * FORWARD * rates["launch"]
@@ -202,6 +201,5 @@ def estimate_model_making_seconds(plan: Plan, shape: Shape, recipes: Sequence[Re
     return made + evaluations * (LOAD_SECONDS + evaluation_seconds(plain, shape, 0, asked, rates))
 
 
-def _count_steps(trial: Trial, points: int) -> int:
-    training = trial.training
+def count_steps(training: Training, points: int) -> int:
     return sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps)

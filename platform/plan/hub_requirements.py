@@ -15,8 +15,6 @@ from trainables.data.hub_folders import HubRequirement, is_downloaded
 from trainables.storage.folder_storage import Storage
 from trainables.training.model_files import check_tokenizer_folder
 
-OFFLINE_ADVICE = "without a network, on the machine that runs the sweep (with --cluster: its head)"
-
 
 def list_hub_requirements(
     sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[ReferenceModel, ...], recipes: tuple[Recipe, ...]
@@ -52,7 +50,8 @@ def describe_requirement(requirement: HubRequirement) -> str:
     options = " --repo-type dataset" if requirement.repo_type == "dataset" else ""
     options += f" --revision {requirement.revision}" if requirement.revision else ""
     download = f"hf download {requirement.id}{options} (where there is a network; then copy HF_HOME)"
-    lines = [f"{requirement.label} from the hub; {OFFLINE_ADVICE}:", f"{download}, or {requirement.folder_option}"]
+    place = "without a network, on the machine that runs the sweep (with --cluster: its head)"
+    lines = [f"{requirement.label} from the hub; {place}:", f"{download}, or {requirement.folder_option}"]
     if requirement.gated:
         lines.append(requirement.gated)
     elif requirement.kind in ("models", "tokenizers") and requirement.id.startswith(backbones.GATED_HUB_PREFIXES):

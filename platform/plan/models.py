@@ -28,7 +28,6 @@ FINETUNABLE_BENCHMARK = "tofu"
 OWN_HINT = (
     "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE [--set retain=FILE --set eval=FILE]"
 )
-"""What to type for a model and rows of your own."""
 BASE_ROLE = "base"
 """The folder in `models` of the model that the others are fine-tuned from."""
 
@@ -75,10 +74,7 @@ class ModelFinder:
         return found
 
     def find_model(self, role: str, seed: int = 0) -> Model:
-        """Return the model trained on the rows of `role`: `full`, `retain95`, ... Raises InputError.
-
-        One of another seed than 0 is always trained here.
-        """
+        """Return the model trained on the rows of `role`, of a seed above 0 one trained here. Raises InputError."""
         if role == self.kind.TARGET and self.sweep.target:
             return self._resolve(Model(path=self.sweep.target), "target")
         backbone, split = self.sweep.backbone, self.benchmark.split
@@ -229,13 +225,6 @@ def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
 
 
-def _place_answers(sweep: Sweep, store: Storage) -> str:
-    """Return the file of the target model's answers to neutral prompts."""
-    models = ModelFinder(sweep, store, sweep.benchmark)
-    asked = models.find_model(models.kind.TARGET), sweep.benchmark.template, sweep.resources.precision
-    return str(store.data_folder(model_answers.answers_id(*asked)) / model_answers.ANSWERS_FILE)
-
-
 def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
     """Return where further parts of the data are, local ones as absolute paths. Raises InputError."""
     at = dict(source.split("=", 1) for source in sweep.benchmark.sources)
@@ -250,7 +239,10 @@ def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
             raise InputError(f"{', '.join(missing)}: not given; {OWN_HINT}")
         auto, _, further = at.get("retain", model_answers.AUTO).partition(",")
         if auto == model_answers.AUTO:
-            at |= {model_answers.ANSWERS: _place_answers(sweep, store), "retain": further}
+            models = ModelFinder(sweep, store, sweep.benchmark)
+            asked = models.find_model(models.kind.TARGET), sweep.benchmark.template, sweep.resources.precision
+            answers = store.data_folder(model_answers.answers_id(*asked)) / model_answers.ANSWERS_FILE
+            at |= {model_answers.ANSWERS: str(answers), "retain": further}
     elif named := [*given, *(["baseline"] if sweep.baseline else [])]:
         raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN_HINT}")
     here = {part: absolute_path(place) if exists(place) else place for part, place in at.items() if place}

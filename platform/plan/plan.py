@@ -50,12 +50,10 @@ class Plan:
     trials: tuple[Trial, ...]
     """All that are known: of a space with ranges the published point, and those that earlier starts ran."""
     spaces: dict[str, Space]
-    """The points of each study, by its name."""
     benchmarks: dict[str, Benchmark]
     references: tuple[ReferenceModel, ...]
     recipes: tuple[Recipe, ...]
     hub: tuple[HubRequirement, ...]
-    """What it takes from the hub."""
     budget: int | None = None
     """Trials of each study with `optuna`, None of another strategy."""
     needs: tuple[MemoryNeed, ...] = ()
@@ -63,7 +61,6 @@ class Plan:
     shape: Shape | None = None
     """Sizes of the target model, None where they are not known before it is fetched."""
     warnings: tuple[str, ...] = ()
-    """What is odd in rows, tokenizers and templates."""
     left_out: tuple[str, ...] = ()
     """The studies that `--only` leaves out."""
 
@@ -77,7 +74,6 @@ class Plan:
         return f"{self.sweep.name}-{self.hash}"
 
     def trials_by_study(self) -> dict[str, list[Trial]]:
-        """Return the trials of each study, by its name."""
         found: dict[str, list[Trial]] = {}
         for trial in self.trials:
             found.setdefault(trial.study(), []).append(trial)
@@ -102,8 +98,7 @@ class Plan:
 
     def label(self, trial: Trial) -> str:
         """Return a trial's readable name, with its values on the sweep's axes."""
-        varied = [path for path, axis in self.sweep.axes.items() if isinstance(axis, Range) or len(axis) > 1]
-        return trial.label(varied)
+        return trial.label(path for path, axis in self.sweep.axes.items() if isinstance(axis, Range) or len(axis) > 1)
 
     def backbone_name(self) -> str:
         """Return the name of the sweep's backbone if the target model has its sizes; else an empty text."""

@@ -25,7 +25,6 @@ NORMALISE_PATH = "task_vector.normalise"
 ModelsBySplit = Mapping[str, tuple[Model, RetainEvaluation | None]]
 """Target model and retain evaluation of each split, None where the benchmark has no retain model."""
 Point = Mapping[str, Any]
-"""The value of each axis by its path."""
 
 
 @dataclass(frozen=True, eq=False)

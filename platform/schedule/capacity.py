@@ -22,7 +22,6 @@ TOLERANCE = 1e-6
 CPU_LIMIT_FILE = Path("/sys/fs/cgroup/cpu.max")
 DEVICE_FOLDER = Path("/dev")
 MAX_TRIALS_PER_GPU = 4
-"""Trials on one GPU that a plan chooses at most."""
 HOST_CPUS, HOST_BYTES, HOST_SHARE = 2, 4e9, 0.8
 """CPUs and bytes beside two copies of its weights that a trial on a GPU keeps busy, and of the memory what all take."""
 

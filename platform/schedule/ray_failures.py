@@ -15,7 +15,6 @@ from ray.tune import Callback
 MAX_FAILURES = 2
 """How often a trial whose process died runs again, from its last checkpoint, without coming further."""
 RAYLET_CHECK_SECONDS = 5.0
-"""Time between two looks whether Ray's process here lives."""
 
 
 class StatelessCallback(Callback):

@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from platform.schedule import capacity
 from platform.schedule.capacity import NodeLimits
 from platform.schedule.ray_environment import LOCAL_RAY, RAY_SETTINGS, resolve_address
-from trainables.common import provenance
+from trainables.common import cli, provenance
 from trainables.common.deadlines import ANSWER_SECONDS, CONNECT_SECONDS, START_SECONDS, TOLD_SECONDS, call_within
 from trainables.common.errors import InputError, last_line
 from trainables.config.settings import Resources
@@ -30,10 +30,7 @@ from trainables.config.settings import Resources
 BOOTSTRAP_FILE = Path("~/ray_bootstrap_config.yaml")
 """What `ray up` leaves on the head, and the autoscaler goes by: Ray 2.60 reports node types nowhere else."""
 KUBERAY_VARIABLE = "RAY_CLUSTER_NAME"
-"""Set by KubeRay in its pods."""
 NODE_WAIT_SECONDS = 120.0
-"""Seconds to wait at a start for the nodes that a cluster always has (`min_workers`)."""
-
 LOST_SECONDS, END_SECONDS = 20.0, 2.0
 """How long Ray's head may be away (Ray ends this process after 60 s, without a word), and Ray's end after Ctrl-C."""
 
@@ -84,16 +81,14 @@ def check_head(place: str) -> None:
             call_within(ANSWER_SECONDS, f"Ray at {place}", grpc.channel_ready_future(channel).result)
 
 
-def watch_head(place: str, lost: Callable[[OSError], None]) -> None:
-    """Call `lost` if Ray's head does not answer now, nor LOST_SECONDS later."""
-    try:
-        check_head(place)
-    except OSError:
-        time.sleep(LOST_SECONDS)
-        try:
-            check_head(place)
-        except OSError as error:
-            lost(error)
+def watch_head(place: str, resume: str) -> None:
+    """Print how to go on, and end this thread, where Ray's head answers neither now nor LOST_SECONDS later."""
+    for wait in (0.0, LOST_SECONDS):
+        time.sleep(wait)
+        with contextlib.suppress(OSError):
+            return check_head(place)
+    cli.print_line(f"Ray failed: its head does not answer\ngo on with: {resume}")
+    sys.exit()
 
 
 def wait_for_nodes(growth: NodeLimits, print_line: Callable[[str], None]) -> None:

@@ -10,9 +10,6 @@ from ray.tune.search import Searcher
 from platform.schedule.study import Study, read_goal_values
 from trainables.config.trial import Trial
 
-StopReason = Callable[[], str | None]
-"""Returns why no further trial may begin, None if one may."""
-
 
 class TrialQueue(Searcher):
     """Suggests every trial once, in order; one that goes on from another's model when that has ended with one."""
@@ -21,7 +18,7 @@ class TrialQueue(Searcher):
         self,
         trials: Sequence[Trial],
         shared: dict[str, Any],
-        stop_reason: StopReason = lambda: None,
+        stop_reason: Callable[[], str | None] = lambda: None,
         has_model: Callable[[str], bool] = lambda key: True,
     ) -> None:
         super().__init__()
@@ -70,7 +67,7 @@ class StudyQueue(TrialQueue):
         self,
         studies: Iterable[Study],
         shared: dict[str, Any],
-        stop_reason: StopReason = lambda: None,
+        stop_reason: Callable[[], str | None] = lambda: None,
         begin: Callable[[Trial], None] = lambda trial: None,
     ) -> None:
         super().__init__([], shared, stop_reason)

@@ -18,12 +18,9 @@ from trainables.benchmarks.selection import pick_metrics
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 
-DIGITS = 4
-"""Significant digits of a number that is proposed within a range: so many are typed and read again."""
 FAIL = optuna.trial.TrialState.FAIL
 DEFAULT_SEARCH = Search()
 FLOOR_CONSTRAINT = "floor"
-"""The name of the constraint that a trial keeps enough utility."""
 MAX_PROPOSALS = 200
 """Proposals in a row that were tried before, after which a space with ranges is taken to be searched."""
 GoalValues = tuple[float, ...] | None
@@ -37,7 +34,6 @@ SAMPLERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
     "gp": lambda seed: optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS),
     "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
 }
-"""Seed -> sampler."""
 
 
 def read_goal_values(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> GoalValues:
@@ -73,7 +69,8 @@ class OptunaParameters:
             if not isinstance(axis, Range):
                 point[path] = axis[value]
             else:
-                point[path] = value if axis.is_whole else min(max(float(f"{value:.{DIGITS}g}"), axis.low), axis.high)
+                short = float(f"{value:.4g}")  # as people type and read it
+                point[path] = value if axis.is_whole else min(max(short, axis.low), axis.high)
         return point
 
     def grid_distance(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> int:

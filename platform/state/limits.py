@@ -21,7 +21,6 @@ FIRST_TRIALS_WATCHED = 5
 PREPARATION_KEY = "preparation"
 GPU_SECONDS_NOTE_INTERVAL = 10.0
 """Between two notes of what is spent: a driver that is killed forgets no more than these."""
-GPU_SECONDS_FIELD = "gpu_seconds"
 
 
 @dataclass
@@ -35,7 +34,6 @@ class SweepStopper:
     running: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Trial id, or PREPARATION_KEY -> when it began (monotonic), and its GPUs."""
     first_results: list[Mapping[str, Any]] = field(default_factory=list)
-    """The results of the first trials that ended in this start."""
     minutes: float | None = None
     """The limit of this start, from its first trial on."""
     begun: float | None = None
@@ -45,7 +43,7 @@ class SweepStopper:
     def trial_started(self, trial: Trial) -> None:
         """Count a trial. One that starts again after its process died runs since its first start."""
         self.begun = time.monotonic() if self.begun is None else self.begun
-        self.running.setdefault(trial.id(), (time.monotonic(), count_gpus(trial.model_dump(include={"resources"}))))
+        self.running.setdefault(trial.id(), (time.monotonic(), count_gpus(trial.resources)))
 
     def trial_ended(self, trial_id: str, result: Mapping[str, Any]) -> None:
         self._stop_counting(trial_id)
@@ -105,7 +103,7 @@ class SweepStopper:
 def load_gpu_seconds(path: Path, store: Storage) -> float:
     """Return the GPU-seconds of all starts, from the notes of `record_gpu_seconds` here and in the store the larger."""
     notes = parse_object(store.read_current_bytes(path) or b""), read_json(path)
-    return max((float(note[GPU_SECONDS_FIELD]) for note in notes if note is not None), default=0.0)
+    return max((float(note["gpu_seconds"]) for note in notes if note is not None), default=0.0)
 
 
 @contextlib.contextmanager
@@ -114,7 +112,7 @@ def record_gpu_seconds(stopper: SweepStopper, path: Path, store: Storage) -> Ite
 
     def note() -> None:
         with contextlib.suppress(OSError):  # a full disk is found out by the trials' own files
-            write_json(path, {GPU_SECONDS_FIELD: round(stopper.gpu_hours_spent * 3600, 3)}, durable=False)
+            write_json(path, {"gpu_seconds": round(stopper.gpu_hours_spent * 3600, 3)}, durable=False)
             store.try_push(path)
 
     try:

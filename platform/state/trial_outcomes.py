@@ -18,6 +18,7 @@ from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common import fingerprints, provenance
 from trainables.common.wording import format_count
+from trainables.config.settings import Resources
 from trainables.config.shared_artifacts import SharedVector, find_direction_of_trial
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
@@ -159,21 +160,15 @@ def count_outcomes(sweep: SweepFile, store: Storage) -> dict[str, int]:
     return {"total": len(sweep.trials), **dict.fromkeys((*EVALUATED, "diverged", *FAILURES, "missing"), 0), **found}
 
 
-def is_unfinished(sweep: SweepFile, counts: Mapping[str, int]) -> bool:
-    """Return whether trials are left, lost ones too; an Optuna study has more points than it means to run."""
-    return counts["total"] - counts["missing"] - counts[LOST] < sweep.planned_trials
-
-
 def mask_cause(result: dict[str, Any]) -> str:
     """Return the error's first line with numbers, addresses and ids masked: equal failures have equal texts."""
     message = (result.get("error") or {}).get("message", result["status"])
     return re.sub(r"\b(0x)?[0-9a-f]*\d[0-9a-f]*\b", "#", message.splitlines()[0] if message else "")
 
 
-def count_gpus(config: Mapping[str, Any]) -> float:
-    """Return the GPUs of a trial's configuration; a rank without a GPU counts as one."""
-    resources = config.get("resources", {})
-    return resources.get("ranks", 1) * (resources.get("gpus") or 1)
+def count_gpus(resources: Resources) -> float:
+    """Return the GPUs of a trial; a rank without a GPU counts as one."""
+    return resources.ranks * (resources.gpus or 1)
 
 
 def describe_code_change(documents: Iterable[Mapping[str, Any]], noun: str, advice: str) -> tuple[str, ...]:

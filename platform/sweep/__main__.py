@@ -18,11 +18,11 @@ from platform.schedule import capacity
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState, add_artifact_warnings, read_sweep_state
 from platform.sweep.dry_run import describe_plan, format_dry_run
-from platform.sweep.start import start_sweep
-from platform.sweep.start_options import StartOptions
+from platform.sweep.start import StartOptions, start_sweep
 from search_spaces.schema.sweep import Sweep, list_sweep_names, load_sweep
 from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name
+from trainables.storage.file_names import FAILURES
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
@@ -30,7 +30,6 @@ look_option, choose_option, where_option, again_option = (
     partial(typer.Option, rich_help_panel=group)
     for group in ("Look before", "Which trials", "Where, and within what", "After an earlier start")
 )
-"""StartOptions, by their groups in --help."""
 
 
 @cli.make_command
@@ -119,7 +118,8 @@ def _open_storage(location: str) -> Storage:
 
 def _check_plan(plan: Plan, store: Storage, options: StartOptions) -> tuple[SweepState, int, int]:
     """Return a plan's state, how many trials run at a time, and how many results are set aside."""
-    state = read_sweep_state(plan, store, options.outcomes_to_retry)
+    failures = FAILURES if options.reason is None else (options.reason,)
+    state = read_sweep_state(plan, store, failures if options.retry_failed else ())
     aside = len(state.outcomes) + len(state.damaged) if options.new else 0
     state = add_artifact_warnings(SweepState(state.plan, {}), store) if options.new else state
     slots = capacity.count_slots(plan.sweep.resources, state.number_to_run, options.max_concurrent, options.address)

@@ -23,7 +23,6 @@ from trainables.trial.progress import format_progress, read_progress
 PLAIN_SECONDS, BARS_SECONDS = 30.0, 1.0
 """Between two plain lines of where a sweep stands, and between two looks at its running trials."""
 MAX_TRIALS_SHOWN = 12
-"""The most running trials that are shown; `platform.status --json` lists all."""
 
 
 @dataclass
@@ -38,9 +37,7 @@ class TrialCounts:
     running: dict[str, tuple[str, float]] = field(default_factory=dict)
     """Label and start (monotonic) of each trial that runs, by its id."""
     seconds: list[float] = field(default_factory=list)
-    """The seconds of trials that ended."""
     evaluations: list[float] = field(default_factory=list)
-    """Seconds of their evaluations."""
     label: Callable[[Trial], str] = Trial.label
 
     @property

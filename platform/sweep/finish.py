@@ -19,7 +19,7 @@ from platform.state import manifest
 from platform.state.typed_commands import resume_command, storage_option
 from platform.sweep.chosen_trials import choose_trials
 from platform.tracking.mirror import MlflowMirror
-from platform.tracking.view import CHART
+from platform.tracking.runs import VIEW_CHART
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common import provenance, typed_paths
@@ -31,10 +31,6 @@ from trainables.config.trial import Trial
 from trainables.storage.file_names import ERROR, FAILURES, LOST
 from trainables.storage.folder_storage import Storage
 
-MLFLOW_UI = "http://127.0.0.1:5000"
-"""Where MLflow's UI listens, unless it is told otherwise."""
-PLAIN_TABLE_WIDTH = 120
-"""Of a table that is printed into a file or a pipe."""
 AFTER_QUICKSTART = "tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"
 
 
@@ -43,7 +39,7 @@ def print_sweep_end(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
     shown = typed_paths.shorten_path(store.root)
     sweep = manifest.load_manifest(plan.name, store)
     results = {key: result for key in sweep.trials if (result := store.result(key))}
-    Console(width=None if sys.stdout.isatty() else PLAIN_TABLE_WIDTH).print(tabulate_chosen_settings(plan, store))
+    Console(width=None if sys.stdout.isatty() else 120).print(tabulate_chosen_settings(plan, store))
     print_line("making the report")  # in a process of its own: the driver does not import the analysis
     command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
     done = subprocess.run(command, cwd=provenance.ROOT, capture_output=True, text=True)
@@ -75,9 +71,9 @@ def describe_mlflow_page(store: Storage, page: str) -> str:
         os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{typed_paths.shorten_path(store.root) / 'mlflow.db'}"
     )
     program = typed_paths.shorten_path(Path(sys.executable).with_name("mlflow"))
-    server = uri if uri.startswith("http") else MLFLOW_UI
+    server = uri if uri.startswith("http") else "http://127.0.0.1:5000"
     shown = uri if uri.startswith("http") else f"{program} ui --backend-store-uri {uri}"
-    links = [f"  {name}: {server}/{page}{end}" for name, end in (("table", ""), ("chart", CHART)) if page]
+    links = [f"  {name}: {server}/{page}{end}" for name, end in (("table", ""), ("chart", VIEW_CHART)) if page]
     return "\n".join((f"MLflow: {shown}", *links))
 
 

@@ -34,7 +34,6 @@ from trainables.workers import launcher, shared_artifacts
 
 PrintLine = Callable[[str], None]
 PROGRESS_PRINT_SECONDS = 20.0
-"""Between two lines of how far what is made is."""
 
 
 def prepare_shared_artifacts(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:

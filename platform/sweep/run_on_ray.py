@@ -36,7 +36,7 @@ from platform.state.typed_commands import resume_command
 from platform.sweep import hub_download, prepare
 from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trial
 from platform.sweep.console import ProgressScreen, TrialCounts
-from platform.sweep.start_options import StartOptions
+from platform.sweep.start import StartOptions
 from platform.sweep.trial_callback import TrialCallback
 from platform.tracking.mirror import MlflowMirror, start_mirror
 from trainables.common.cli import print_line
@@ -53,14 +53,13 @@ def run_on_ray(
 ) -> MlflowMirror | None:
     """Prepare, run what is left, attack and export the chosen trials; return MLflow's thread, None if that failed."""
     plan, resources = state.plan, state.plan.sweep.resources
-    gpus, mirror = count_gpus(plan.trials[0].model_dump(include={"resources"})), None
+    gpus, mirror = count_gpus(plan.trials[0].resources), None
     watch = contextlib.ExitStack()
     try:
         growth = ray_session.start_session(options.address)
         ray_session.wait_for_nodes(growth, print_line)
         ray_session.check_nodes(print_line)
-        head, lost = ray.get_runtime_context().gcs_address, partial(_give_up, command)
-        look = partial(ray_session.watch_head, head, lost)
+        look = partial(ray_session.watch_head, ray.get_runtime_context().gcs_address, resume_command(command))
         if not resolve_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
             watch.enter_context(call_periodically(look, RAYLET_CHECK_SECONDS))
         placement = ray_session.place_trials(growth, resources, options.max_concurrent, print_line)
@@ -92,11 +91,6 @@ def run_on_ray(
         ray_session.end_session()
     print_line(f"{problem}\ngo on with: {resume_command(command)}")
     return None
-
-
-def _give_up(command: str, error: OSError) -> None:
-    """Print how to go on while Ray waits for its head, after which it ends this process without a word."""
-    print_line(f"Ray failed: its head does not answer ({error})\ngo on with: {resume_command(command)}")
 
 
 def tune_trials(

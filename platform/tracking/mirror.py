@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from platform.tracking.runs import MlflowRuns, open_mlflow_runs
-from platform.tracking.view import PAGE
+from platform.tracking.runs import VIEW_PAGE, MlflowRuns, open_mlflow_runs
 from trainables.common.deadlines import START_SECONDS, call_within
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
@@ -18,8 +17,6 @@ from trainables.storage.sweep_file import SweepFile
 
 CURVE_LOG_SECONDS = 30.0
 """Between two looks at the curves of trials that run."""
-CLOSE_TIMEOUT_SECONDS = START_SECONDS
-"""How long a server may be silent at a sweep's end before it is given up."""
 MlflowAction = Callable[[MlflowRuns], Any]
 
 
@@ -44,7 +41,7 @@ class MlflowMirror:
         self.running.pop(trial_id, None)
         self.actions.put(lambda runs: runs.log_result(trial_id, result))
 
-    def close(self, counts: Mapping[str, int], patience: float = CLOSE_TIMEOUT_SECONDS) -> None:
+    def close(self, counts: Mapping[str, int], patience: float = START_SECONDS) -> None:
         """Log what is left and the sweep's counts, unless the server gets on with nothing for `patience` seconds."""
         self.actions.put(lambda runs: self.problem or runs.finish(counts))
         self.actions.put(None)
@@ -58,7 +55,7 @@ class MlflowMirror:
         if self.problem is None:
             self._wait(lambda: self._try(lambda runs: runs.log_report()))
 
-    def _wait(self, action: Callable[[], object], seconds: float = CLOSE_TIMEOUT_SECONDS) -> None:
+    def _wait(self, action: Callable[[], object], seconds: float = START_SECONDS) -> None:
         """Wait for an action with a word and a deadline, which is the problem where it passes and nothing is logged."""
         logged = self.logged
         try:
@@ -70,7 +67,7 @@ class MlflowMirror:
     @property
     def page_path(self) -> str:
         """Return the part of an address that opens the sweep in MLflow, empty if MLflow has not been reached."""
-        return PAGE.format(experiment=self.runs.experiment, sweep=self.runs.sweep.label) if self.runs else ""
+        return VIEW_PAGE.format(experiment=self.runs.experiment, sweep=self.runs.sweep.label) if self.runs else ""
 
     def _work(self) -> None:
         due = time.monotonic() + CURVE_LOG_SECONDS

@@ -20,27 +20,25 @@ from typing import Any
 from filelock import FileLock
 
 from platform.plan.overrides import flatten_settings
-from platform.state.trial_outcomes import is_unfinished
-from platform.tracking.view import TAG, describe_view
 from trainables import benchmarks
 from trainables.common.deadlines import ANSWER_SECONDS
 from trainables.common.wording import escape_markdown
 from trainables.config.trial import Trial, has_effect
 from trainables.methods.method_constants import resolve_constants
 from trainables.storage.atomic_files import parse_object, read_json, read_rows
-from trainables.storage.file_names import CURVE_COLUMNS, EVALUATED, PROGRESS, RESULT, STEPS, WEIGHTS
+from trainables.storage.file_names import CURVE_COLUMNS, EVALUATED, LOST, PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
 from trainables.trial.progress import is_running
 
-TRACKING_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-"""What MLflow's client opens itself. It then writes artifacts where the experiment says, here into the storage."""
+VIEW_TAG = "mlflow.sharedViewState.{sweep}"
+VIEW_PAGE = "#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey={sweep}"
+"""The part of an address that opens a view's table, by NAME-HASH of the sweep, and not GenAI's pages."""
+VIEW_CHART = "&compareRunsMode=CHART"
+"""What opens the view's chart in place of its table."""
 ENDED_RUN_STATUSES = ("FINISHED", "FAILED")
 """How the run of a trial ends when it shows a whole result."""
-SEARCH_ALL_RUNS: dict[str, Any] = {"max_results": 50_000, "order_by": ["attributes.start_time ASC"]}
-"""As many runs as MLflow gives at once, the earliest first."""
 MetricPoint = tuple[str, float, int]
-"""A metric's name, its value and its step."""
 
 
 @dataclass
@@ -114,9 +112,10 @@ class MlflowRuns:
             if kept != run.data.tags.get("checkpoint", ""):
                 self.client.set_tag(run.info.run_id, "checkpoint", kept)
         shown = describe_view(self.sweep, list(self.runs.values()))
-        self.client.set_experiment_tag(self.experiment, TAG.format(sweep=self.sweep.label), shown)
+        self.client.set_experiment_tag(self.experiment, VIEW_TAG.format(sweep=self.sweep.label), shown)
         ends = [run.info.end_time for run in self.runs.values() if run.info.end_time]
-        status = "KILLED" if is_unfinished(self.sweep, counts) else "FINISHED"
+        done = counts["total"] - counts["missing"] - counts[LOST]
+        status = "KILLED" if done < self.sweep.planned_trials else "FINISHED"
         self.client.set_terminated(self.parent, status, max(ends, default=_milliseconds(self.sweep.created)))
 
     def log_report(self) -> None:
@@ -178,6 +177,31 @@ def list_metric_points(trial: Trial, result: Mapping[str, Any], steps: list[dict
     return [one for one in points if isinstance(one[1], int | float) and math.isfinite(one[1])]
 
 
+def describe_view(sweep: SweepFile, runs: Sequence[Any]) -> str:
+    """Return the saved view that MLflow's UI opens: a chart of the trials' settings and goals, and a table of both.
+
+    MLflow (3.17) keeps it as a tag: name, times, and the page's state as JSON. It names settings that all runs have:
+    MLflow draws no chart with another one.
+    """
+    paths = dict.fromkeys(("method", "rectifier.name", *sweep.varied_axes))
+    settings = [path for path in paths if all(path in run.data.params for run in runs)]
+    goals = benchmarks.get_benchmark(sweep.benchmark or "tofu").GOALS
+    metrics = [f"eval/{goal.metric}" for goal in goals]
+    chart = {"type": "PARALLEL", "uuid": "chart", "metricSectionId": "section", "runsCountToCompare": 1000}
+    chart |= {"selectedParams": settings, "selectedMetrics": metrics, "deleted": False, "isGenerated": False}
+    state = {
+        "searchFilter": f"tags.sweep_id = '{sweep.label}' and tags.trial_id != ''",
+        "orderByKey": f"metrics.`{metrics[0]}`",
+        "orderByAsc": goals[0].best == "lowest",
+        "selectedColumns": [*(f"metrics.`{name}`" for name in metrics), *(f"params.`{path}`" for path in settings)],
+        "runsHiddenMode": "SHOWALL",
+        "compareRunCharts": [chart],
+        "compareRunSections": [{"uuid": "section", "name": sweep.label, "display": True, "columns": 1}],
+        "isAccordionReordered": True,  # else MLflow sorts sections by name
+    }
+    return json.dumps({"name": sweep.label, "createdAt": 0, "updatedAt": 0, "state": json.dumps(state)})
+
+
 def tracking_uri(store: Storage) -> str:
     """Return MLFLOW_TRACKING_URI, else SQLite in the storage."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{store.root / 'mlflow.db'}"
@@ -198,7 +222,8 @@ def open_mlflow_runs(sweep: SweepFile, store: Storage) -> MlflowRuns:
     if own:
         _make_database(file)
     client = MlflowClient(tracking_uri=uri)
-    folder = str(store.root / "mlartifacts") if uri.startswith(TRACKING_DATABASES) else None
+    opened = uri.startswith(("sqlite", "postgresql", "mysql", "mssql"))  # by MLflow's client, as artifacts are written
+    folder = str(store.root / "mlartifacts") if opened else None
     known = client.get_experiment_by_name(sweep.name)
     if known is not None and own and known.artifact_location != folder:  # copied or moved: MLflow moves no files
         name = f"{sweep.name} in {known.artifact_location} ({known.experiment_id})"
@@ -226,7 +251,8 @@ def _make_database(file: Path) -> None:
 def _search_runs(client: Any, experiment: str, condition: str) -> list[Any]:
     """Return an experiment's runs, without those whose files MLflow would write elsewhere than the experiment's."""
     place = client.get_experiment(experiment).artifact_location.rstrip("/") + "/"
-    found = [(run, run.info.artifact_uri) for run in client.search_runs([experiment], condition, **SEARCH_ALL_RUNS)]
+    asked: dict[str, Any] = {"max_results": 50_000, "order_by": ["attributes.start_time ASC"]}  # MLflow gives no more
+    found = [(run, run.info.artifact_uri) for run in client.search_runs([experiment], condition, **asked)]
     return [run for run, uri in found if uri.startswith(place) and "/../" not in uri]
 
 

@@ -1,4 +1,4 @@
-"""Pairs, arrows and a report's pictures as a whole: they have the tables' numbers and can be read."""
+"""Pairs and a report's pictures as a whole: they have the tables' numbers and can be read."""
 
 from itertools import combinations
 from pathlib import Path
@@ -10,7 +10,6 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation
 
 from analysis import paper
 from analysis.figures import bars, catalog, rectifiers, sensitivity, style, tradeoff
@@ -18,9 +17,10 @@ from analysis.figures.panel_data import select_rows_varying_gamma_tau
 from analysis.stats.rectifier_comparison import Comparison, compare_rectifiers
 from tests.support.arena_store import write_arena
 from tests.support.figure_texts import labels, overlapping, texts
-from tests.support.grid_sweep import FQ, MU, grid_results, paper_values
+from tests.support.grid_sweep import FQ, grid_results, paper_values
 from tests.support.sweep_store import GRU, MODELS, NONE, Results, make_sweep
 from trainables.config.method_tables import METHODS, RECTIFIERS
+from trainables.config.settings import Selection
 
 grid_sweep = grid_results
 
@@ -45,31 +45,12 @@ def test_figure_4_is_the_papers() -> None:
     assert [text.get_text() for text in changes] == "+13.4 +2.65 +0.956 +1.06 0 +3.74 0".split()
 
 
-def test_arrows_go_from_each_method_to_itself_with_gru() -> None:
-    points = tradeoff.arrow_points(paper.load_corrected_table("tofu_main"))
-    assert len(points) == 4 * (7 * 2 + 2)
-    numbers = paper_values("tofu_main")
-    for row in points.to_dict("records"):
-        key = (row["backbone"], row["split"], row["method"], row["rectifier"], "", "", "")
-        assert (row[FQ], row[MU]) == (numbers[*key, FQ], numbers[*key, MU])
-    figure = tradeoff.draw(points)
-    ends = [
-        (text.xyann, text.xy) for text in figure.axes[0].texts if isinstance(text, Annotation) and not text.get_text()
-    ]
-    assert len(ends) == 7
-    assert ends[0] == ((-16.9281, 0.0), (-3.5161, 0.519))
-    found = tradeoff.arrow_points(paper.load_corrected_table("muse")).set_index(
-        ["method", "rectifier"]
-    )  # several goals: their mean
-    assert found.loc[("original", "none"), "removal"] == pytest.approx((99.7016 + 45.8791) / 2)
-
-
 @pytest.mark.parametrize("benchmark", ["tofu", "wmdp", "muse"])
 def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
     found = catalog.draw_paper_pictures({table: "" for table in paper.TABLES if table.startswith(benchmark)})
     stems = [picture.stem.removeprefix("paper-") for picture in found]
     more = ["gamma", "tau", "uwc"] if benchmark == "tofu" else []
-    assert stems == ["arrows", "pairs", *more]
+    assert stems == ["pairs", *more]
     for picture in found:
         assert overlapping(picture.figure) == [], picture.stem
         assert ("chance" in labels(picture.figure)) == (benchmark == "wmdp")
@@ -93,7 +74,7 @@ def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: P
     trials: list[Any] = [dict(zip(("method", "rectifier", "fq", "mu"), point, strict=True)) for point in points]
     models = {**MODELS, "retain": {"metrics": {"forget_quality": 0.0, "model_utility": 0.88}}}
     found = tradeoff.tradeoff_points(make_sweep(tmp_path, *trials, splits=("forget05",), models=models))
-    figure = tradeoff.draw(found)
+    figure = tradeoff.draw(found, Selection())
     (axes,) = figure.axes
     assert axes.get_xlim()[1] < -15
     assert axes.get_title() == "forget05 (5%)\noutside: retain model (FQ 0.00, MU 0.88)"

@@ -81,7 +81,7 @@ def test_the_picture_is_better_to_the_right(name: str, tmp_path: Path) -> None:
         "reference": len(benchmark_store.MODELS[name]),
     }
     assert points["kind"].value_counts().to_dict() == kinds
-    axes = tradeoff.draw(points).axes[0]
+    axes = tradeoff.draw(points, results.rule).axes[0]
     left, right = axes.get_xlim()
     assert left > max(points[what.removal_goal.metric]) > min(points[what.removal_goal.metric]) > right
     assert axes.get_xlabel().endswith("lower is better →")
@@ -136,4 +136,4 @@ def test_other_sweeps_of_one_benchmark_stand_side_by_side_and_those_of_two_apart
     heads = grid((folder / "tables/tofu_main.md").read_text())[0]
     assert heads[1::4] == ["quickstart forget05 FQ ↑", "tofu_tiny forget05 FQ ↑"]
     assert grid((folder / "tables/main.md").read_text())[0][1] == "own said ↓"
-    assert {path.stem for path in (folder / "figures").glob("*.csv")} >= {"tofu-pairs", "own-pairs", "tofu-arrows"}
+    assert {path.stem for path in (folder / "figures").glob("*.csv")} >= {"tofu-pairs", "own-pairs"}

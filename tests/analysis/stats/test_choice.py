@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from analysis import report
-from analysis.stats import attacks, chosen_settings
+from analysis.stats import chosen_settings
 from analysis.tables import detail_tables
 from tests.support import sweep_store
 from tests.support.benchmark_store import SAME_ROWS, main_rows, metrics, write_store
@@ -143,7 +143,7 @@ def chosen(store: Path, method: str, rectifier: str) -> list[str]:
 
 
 def test_means_over_seeds_of_each_attacks_last_step(copy: Path, tmp_path: Path) -> None:
-    assert attacks.mean_recovered_shares(sweep_store.read(copy)).empty
+    assert sweep_store.read(copy).recovered_shares.empty
     for trial, share in zip(chosen(copy, "npo", "gru"), (0.1, 0.3), strict=True):
         attack(copy, trial, told("nf4", share), told("relearn", 0.2, 4), told("relearn", 0.6, 13))
     attack(copy, chosen(copy, "gd", "none")[0], told("nf4", None), told("relearn", 0.04, 13))
@@ -151,7 +151,7 @@ def test_means_over_seeds_of_each_attacks_last_step(copy: Path, tmp_path: Path) 
     (other, *_) = sorted({*results.runs["id"]} - {*results.chosen_trials["id"]})
     attack(copy, other, told("nf4", 0.9))
     attack(copy, chosen(copy, "gd", "gru")[0], told("nf4", 0.9), started="2026-01-01T00:00:00+00:00")  # an earlier run
-    means = attacks.mean_recovered_shares(sweep_store.read(copy))
+    means = sweep_store.read(copy).recovered_shares
     assert len(means) == 5
     table = detail_tables.tabulate_attacks(means)
     assert table.to_dict("records") == [

@@ -13,7 +13,7 @@ from platform.schedule import capacity
 from platform.state import limits
 from platform.state.limits import FIRST_TRIALS_WATCHED, SweepStopper, load_gpu_seconds, record_gpu_seconds
 from platform.state.trial_outcomes import count_gpus
-from platform.sweep.start_options import StartOptions
+from platform.sweep.start import StartOptions
 from tests.support.small_sweep import seeds
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
@@ -73,7 +73,7 @@ def test_minutes_count_from_the_first_trial_of_this_start(now: list[float]) -> N
 
 def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) -> None:
     """A rank without a GPU counts as one."""
-    assert [count_gpus({"resources": {"ranks": 2, "gpus": gpus}}) for gpus in (0.5, 0)] == [1, 2]
+    assert [count_gpus(Resources(ranks=2, gpus=gpus)) for gpus in (0.5, 0)] == [1, 2]
     stopper = SweepStopper(gpu_hours=1.0)
     with stopper.count_preparation(2.0):
         now[0] = 900.0

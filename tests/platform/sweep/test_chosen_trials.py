@@ -11,8 +11,8 @@ from analysis import report
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply_overrides
 from platform.state import manifest
-from platform.state.status import describe_sweep
 from platform.state.trial_outcomes import read_sweep_state
+from platform.status import describe_sweep
 from platform.sweep import chosen_trials, finish, prepare
 from search_spaces.schema import sweep as spaces
 from tests.support import own_rows, small_sweep, tiny
