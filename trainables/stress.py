@@ -71,7 +71,7 @@ def main(
         inputs = attack_models.make_inputs_from_folders(model, target, retain, Benchmark.model_validate(given))
     else:
         if unused := [name for name, value in {"target": target, "retain": retain, **given}.items() if value]:
-            raise InputError(f"--{unused[0]}: of a model folder_option; {model} is none, and a trial has its own")
+            raise InputError(f"--{unused[0]}: of a model folder; {model} is none, and a trial has its own")
         inputs = attack_models.read_trial(resolve_trial(model, store), store)
     shares, results = attack_models.attack(inputs, names, lr, seed, store, attackers, samples)
     if output:

@@ -162,7 +162,7 @@ class PlainEngine:
         (gradient,) = self.gradients()
         moments = state["exp_avg"], state["exp_avg_sq"]
         weighed: dict[str, Any] = {"forget": forget, "retain": retain, "step": int(state["step"]), "group": group}
-        self._kernels.adamw(gradient, average, master, *moments, self.weights, **weighed)
+        self._kernels.adamw_step(gradient, average, master, *moments, self.weights, **weighed)
 
     def gather(self) -> dict[str, torch.Tensor]:
         """Return the whole model's weights on the CPU."""

@@ -116,7 +116,7 @@ class OwnBenchmark(base.BenchmarkBase):
         ]
         for name in filter(row_files.is_request, (key.removesuffix("_rows") for key in metrics)):
             now += f", {_count(metrics, f'{name}_said_any', f'{name}_rows')} of {name}"
-        return f"{now}; {' and '.join(parts)} are kept_answers" if parts else now
+        return f"{now}; {' and '.join(parts)} are kept" if parts else now
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return the questions that a person placed on the hub: lm-eval fetches all others itself."""

@@ -151,7 +151,7 @@ def dot_products(gradient: Shard, average: Shard) -> torch.Tensor:
     total = torch.zeros(3, dtype=torch.float64, device=gradient[0].device if gradient else None)
     for part, mean in zip(gradient, average, strict=True):
         if kernels := triton_kernels_for(part):
-            total += kernels.products(part.reshape(-1), mean.reshape(-1))
+            total += kernels.inner_products(part.reshape(-1), mean.reshape(-1))
             continue
         for g, m in zip(split_chunks(part), split_chunks(mean), strict=True):
             g, m = g.float(), m.float()
