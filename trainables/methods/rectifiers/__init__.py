@@ -21,27 +21,21 @@ from trainables.methods.rectifiers.base import (
 from trainables.methods.rectifiers.gru import AGEM, GRU, PlainRectifier
 from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
 from trainables.methods.rectifiers.two_gradients.base import TwoGradients
-from trainables.methods.rectifiers.two_gradients.bisector import Bisector
-from trainables.methods.rectifiers.two_gradients.blur import BLUR
-from trainables.methods.rectifiers.two_gradients.cagrad import CAGrad
-from trainables.methods.rectifiers.two_gradients.gu import GU
-from trainables.methods.rectifiers.two_gradients.hamu import HAMUQ, HAMUU
-from trainables.methods.rectifiers.two_gradients.mgda import MGDA
-from trainables.methods.rectifiers.two_gradients.pcgrad import PCGrad, SymmetricPCGrad
-from trainables.methods.rectifiers.two_gradients.sago import SAGO
+from trainables.methods.rectifiers.two_gradients.by_element import GU, SAGO
+from trainables.methods.rectifiers.two_gradients.rules import (
+    BLUR,
+    HAMUQ,
+    HAMUU,
+    MGDA,
+    Bisector,
+    CAGrad,
+    PCGrad,
+    SymmetricPCGrad,
+)
 
-__all__ = [
-    "DEGENERATE",
-    "GRU",
-    "AdamSecondMoments",
-    "Combination",
-    "Outcome",
-    "PlainRectifier",
-    "Rectifier",
-    "Reduce",
-    "TensorSegments",
-]
-__all__ += ["Shard", "TwoGradients", "dot_products", "inner_product", "make_rectifier", "triton_kernels_for"]
+__all__ = ["DEGENERATE", "GRU", "AdamSecondMoments", "Combination", "Outcome", "PlainRectifier", "Rectifier", "Reduce"]
+__all__ += ["Shard", "TensorSegments", "TwoGradients", "dot_products", "inner_product", "make_rectifier"]
+__all__ += ["triton_kernels_for"]
 
 RECTIFIER_CLASSES: dict[str, Any] = {
     "none": PlainRectifier,
