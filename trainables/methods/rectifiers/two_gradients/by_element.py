@@ -10,7 +10,7 @@ from trainables.methods.rectifiers.gru import AveragingRectifier
 
 
 class SAGO(AveragingRectifier):
-    """g_i <- g_r,i where g_u,i and g_r,i have opposite signs, else g_u,i (arXiv 2604.14808); ranks sum records alone."""
+    """g_i <- g_r,i where g_u,i and g_r,i have opposite signs, else g_u,i (arXiv 2604.14808); ranks sum the record."""
 
     adds_retain = True
 
