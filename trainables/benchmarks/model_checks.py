@@ -55,11 +55,6 @@ def check_model_and_rows(benchmark: Benchmark, model: Model, name: str = "target
         if not chosen.ASKS_BY_TEMPLATE:
             return found
         encoder = chosen.make_encoder(benchmark, tokenizer)
-        if encoder.template is not None and tokenizer.chat_template and benchmark.name == "own":
-            found.warnings.append(
-                f"{name}: it has a chat template, and is asked in '{benchmark.template}'; its own is taken by "
-                "--set benchmark.template=chat (of trainables.evaluate --template chat)"
-            )
         positions = next((config[key] for key in POSITION_LIMIT_KEYS if isinstance(config.get(key), int)), 0)
         for part, rows in sides.items():
             found.warnings += _describe_special_tokens(tokenizer, part, rows)

@@ -42,31 +42,6 @@ class LabelScores(NamedTuple):
 
 
 @torch.no_grad()
-def score_labels(
-    network: Any,
-    groups: Sequence[Sequence[Example]],
-    *,
-    pad: int,
-    token_budget: int,
-    standardise: Collection[Example] = (),
-) -> list[list[LabelScores]]:
-    """Score each example of each group; `token_budget`: tokens of all examples of a pass, padding included."""
-
-    def run(examples: Sequence[Example]) -> dict[Example, LabelScores]:
-        counter, found = ProgressCounter("answers", len(examples)), {}
-
-        def run_group(rows: list[int]) -> None:
-            found.update(_score_batch(network, [examples[row] for row in rows], pad, standardise))
-            counter.add(len(rows))
-
-        run_in_token_budget(run_group, [len(example.input_ids) for example in examples], token_budget)
-        return found
-
-    distinct = {example: None for group in groups for example in group}
-    found = run_shares(run, sorted(distinct, key=lambda example: -len(example.input_ids)))
-    return [[found[example] for example in group] for group in groups]
-
-
 def score_examples(
     network: Any,
     tokenizer: Any,
@@ -75,10 +50,21 @@ def score_examples(
     token_budget: int,
     standardise: Collection[Example] = (),
 ) -> list[LabelScores]:
-    """Score examples that are in no groups."""
-    groups, pad = [[example] for example in examples], padding_token(tokenizer)
-    found = score_labels(network, groups, pad=pad, token_budget=token_budget, standardise=standardise)
-    return [one for (one,) in found]
+    """Score examples, equal ones once; `token_budget`: tokens of all examples of a pass, padding included."""
+    pad = padding_token(tokenizer)
+
+    def run(chosen: Sequence[Example]) -> dict[Example, LabelScores]:
+        counter, found = ProgressCounter("answers", len(chosen)), {}
+
+        def run_group(rows: list[int]) -> None:
+            found.update(_score_batch(network, [chosen[row] for row in rows], pad, standardise))
+            counter.add(len(rows))
+
+        run_in_token_budget(run_group, [len(example.input_ids) for example in chosen], token_budget)
+        return found
+
+    found = run_shares(run, sorted(dict.fromkeys(examples), key=lambda example: -len(example.input_ids)))
+    return [found[example] for example in examples]
 
 
 def compute_label_logits(network: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:

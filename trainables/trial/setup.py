@@ -60,9 +60,7 @@ def load_retain_evaluation(trial: Trial) -> Any:
     path = Path(kept.path)
     found = (read_json(path) or {}).get("id")
     if kept.fingerprint and found and found != kept.fingerprint:
-        raise InputError(
-            f"retain_evaluation: {path} is evaluation {found}, this trial was planned with {kept.fingerprint}"
-        )
+        raise InputError(f"retain_evaluation: {path} is evaluation {found}, not {kept.fingerprint} as planned")
     return evaluation.read_retain_reference(path, trial.benchmark, "retain_evaluation")
 
 
@@ -217,10 +215,7 @@ def gpu_memory(trial: Trial, device: torch.device) -> float:
 
 
 def choose_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoint: Path) -> Resources:
-    """Return the resources with a ZeRO stage: the checkpoint's or the memory plan's, if the user chose none.
-
-    The plain engine has none.
-    """
+    """Return the resources with a ZeRO stage: the checkpoint's or the memory plan's, where the user chose none."""
     if trial.resources.uses_plain_engine:
         return trial.resources.model_copy(update={"engine": "plain"})
     if trial.resources.zero_stage is not None:

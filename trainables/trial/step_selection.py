@@ -190,9 +190,8 @@ class StepSelection:
         step = self.best_step()
         found, rows = self._read(step), atomic_files.read_rows(self.evaluations_folder / f"{step}.parquet")
         if self._looks is not None:
-            chosen, _ = model_files.load_model(
-                Model(path=str(self._weights_folder(step))), self.trial.resources.precision
-            )
+            kept = Model(path=str(self._weights_folder(step)))
+            chosen, _ = model_files.load_model(kept, self.trial.resources.precision)
             network.eval().load_state_dict(chosen.state_dict())
             del chosen
             metrics, rows = self.measure_network(network)

@@ -11,17 +11,15 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.families import FAMILIES, PAD, VOCABULARY, PassCounter, answer_groups, losses_and_hits, network
+from tests.support.families import FAMILIES, VOCABULARY, PassCounter, answer_groups, losses_and_hits, network, score
 from trainables.common.tokenized_row import Example
-from trainables.inference import scoring
 
 LLAMA = network("Llama")
 IDS = st.lists(st.integers(3, 6), min_size=1, max_size=8)
 
 
 def check_scores(model: Any, groups: list[list[Example]], budget: int) -> None:
-    found = scoring.score_labels(model, groups, pad=PAD, token_budget=budget)
-    for example, scores in zip(chain(*groups), chain(*found), strict=True):
+    for example, scores in zip(chain(*groups), score(model, chain(*groups), budget), strict=True):
         expected, hits = losses_and_hits(model, example)
         assert scores.hits == hits
         assert scores.losses == pytest.approx(expected, rel=1e-4, abs=1e-5)
@@ -46,7 +44,7 @@ def test_any_groups_are_scored_as_each_example_alone(groups_of_pairs: list[Any],
 def test_passes_keep_to_the_budget_and_the_head_sees_labels_alone() -> None:
     groups = answer_groups(2, groups=20)
     with PassCounter(LLAMA) as counted:
-        scoring.score_labels(LLAMA, groups, pad=PAD, token_budget=200)
+        score(LLAMA, chain(*groups), 200)
     assert max(rows * tokens for rows, tokens in counted.passes) <= 200
     assert counted.logits == sum(example.answer_tokens for example in {*chain(*groups)})
 

@@ -11,7 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from tests.support import tiny
-from tests.support.families import PAD, PassCounter, answer_groups, generate, network, ragged_prompts
+from tests.support.families import PassCounter, answer_groups, generate, network, ragged_prompts, score
 from trainables.benchmarks import evaluation, tofu
 from trainables.benchmarks.tofu import row_scores
 from trainables.config.settings import Benchmark, Model
@@ -95,8 +95,7 @@ def test_a_pass_that_does_not_fit_is_made_in_halves(capsys: pytest.CaptureFixtur
     model, groups, (prompts, limits) = network("Llama"), answer_groups(1), ragged_prompts(16, seed=1)
 
     def score_and_generate() -> Any:
-        scores = scoring.score_labels(model, groups, pad=PAD, token_budget=10**6)
-        losses = [one.losses for group in scores for one in group]
+        losses = [one.losses for one in score(model, sum(groups, []), 10**6)]
         return losses, generate(model, prompts, limits, budget=10**6)
 
     losses, texts = score_and_generate()
@@ -134,7 +133,7 @@ def test_looks_at_the_device_are_those_of_a_pass_not_of_a_row_or_label() -> None
     for size in (3, 30):
         examples = [example for group in answer_groups(1, groups=size) for example in set(group)]
         with Looks() as looks, PassCounter(LLAMA) as counted:
-            scoring.score_labels(LLAMA, [examples], pad=PAD, token_budget=10**6)
+            score(LLAMA, examples, 10**6)
         assert len(counted.passes) == 1
         counts.append(+looks.found)
     assert counts[0] == counts[1]

@@ -9,7 +9,7 @@ import torch
 from tests.support.encoding import encode_rows
 from trainables.benchmarks.tofu import rows
 from trainables.config.settings import Benchmark, Model, Resources
-from trainables.robustness import relearning
+from trainables.robustness.attack_runner import relearn
 from trainables.training import model_files, sampling
 from trainables.training.runtime import prepare_process
 
@@ -29,7 +29,7 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
         seen.append(step)
         found.update({name: value.detach().clone() for name, value in model.state_dict().items()})
 
-    relearning.relearn(
+    relearn(
         *(network, tokenizer, examples),
         lr=1e-3,
         steps=(1, 3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from trainables.benchmarks import measures, rouge_words
@@ -40,7 +41,6 @@ def score_answers(
     content are kept as tokens for the process's next evaluations.
     """
     from trainables.inference import greedy_answers, scoring
-    from trainables.inference.padded_batch import padding_token
 
     rules, known = RULES[benchmark.dialect], benchmark.fingerprint and not (encoder or asked_rows)
     encoder = encoder or make_dialect_encoder(benchmark, tokenizer)
@@ -53,8 +53,9 @@ def score_answers(
     standardise = set()
     if "membership_min_k_plus_plus" in requested and every[-1][0] == HOLDOUT:
         standardise = {one for one, (task, _, _) in zip(first, every, strict=True) if task in ("forget", HOLDOUT)}
-    settings: dict[str, Any] = {"pad": padding_token(tokenizer), "token_budget": token_budget}
-    scores = scoring.score_labels(network, groups, **settings, standardise=standardise)
+    every_answer, settings = list(chain(*groups)), {"token_budget": token_budget, "standardise": standardise}
+    scored = iter(scoring.score_examples(network, tokenizer, every_answer, **settings))
+    scores = [[next(scored) for _ in group] for group in groups]
     texts = greedy_answers.generate(
         network,
         tokenizer,
@@ -67,9 +68,8 @@ def score_answers(
     )
     counts = [[example.answer_tokens for example in group] for group in groups]
     losses = [[one.total_loss for one in answers] for answers in scores]
-    records = [
-        {"task": task, "index": at, "question": row["question"], "answer": row["answer"]} for task, at, row in every
-    ]
+    asked = ("question", "answer")
+    records = [{"task": task, "index": at, **{name: row[name] for name in asked}} for task, at, row in every]
     records = _with_results(records, losses, counts, [encoder.strip_lead(text) for text in texts], rules, encoder)
     if not requested:
         return records

@@ -24,12 +24,10 @@ def direction_folder(direction: SharedVector, store: Storage) -> Path:
 def check_batch_count(rows: int, batches: int, split: str) -> None:
     """Raise InputError if the forget points of `split` cannot be divided into so many batches."""
     if rows < 2:
-        raise InputError(
-            f"benchmark.split: {split} has one forget point; tru rectifies each with the other ones, so use tv"
-        )
+        raise InputError(f"benchmark.split: {split} has one forget point; tru rectifies each with others, so use tv")
     if batches > rows:
         raise InputError(
-            f"task_vector.batches={batches}: {split} has {rows} forget points, so there can be at most {rows} batches"
+            f"task_vector.batches={batches}: {split} has {rows} forget points; give at most {rows} batches"
         )
 
 
