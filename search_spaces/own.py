@@ -5,9 +5,7 @@
 docs/own.md says what the files hold, what is measured and which settings a model needs.
 
 The window between forgetting little and breaking a pretrained chat model is narrow and lies elsewhere for each model
-(docs/own.md, "What decides most"), so it is searched: the rate, and how much the retain rows weigh, for NPO+GD and
-SimNPO+GD without a rectifier and with GRU, and for NPO also with the bisector. At most 40 small batches after a short
-warm-up, looked at every other step by a few rows of each set.
+(docs/own.md, "What decides most"), so the rate and the weight of the retain rows are searched.
 """
 
 from search_spaces.schema.axes import Range

@@ -132,9 +132,8 @@ def _decode(
     rows, produced = list(range(len(limits))), {}
     ended = torch.zeros(len(rows), dtype=torch.bool, device=device)
     for count in range(1, max(limits) + 1):
-        inputs = network.prepare_inputs_for_generation(
-            input_ids, next_sequence_length=None if count == 1 else 1, is_first_iteration=count == 1, **state
-        )
+        begins = {"next_sequence_length": None if count == 1 else 1, "is_first_iteration": count == 1}
+        inputs = network.prepare_inputs_for_generation(input_ids, **begins, **state)
         output = network(**inputs, return_dict=True)
         state |= {name: output[name] for name in ALL_CACHE_NAMES if name in output}
         scores = logits_processor(input_ids, output.logits[:, -1].float())
@@ -153,9 +152,8 @@ def _decode(
             produced |= zip(rows, input_ids[:, width:].tolist(), strict=True)
             places = torch.tensor(going, device=device)
             rows, input_ids, ended = [rows[k] for k in going], input_ids[places], ended[places]
-            state |= {
-                name: state[name][places] for name in ("attention_mask", "position_ids") if state.get(name) is not None
-            }
+            by_row = {name: state.get(name) for name in ("attention_mask", "position_ids")}
+            state |= {name: value[places] for name, value in by_row.items() if value is not None}
             for cache in caches:
                 cache.reorder_cache(places)  # which linear layers have, too, and takes fewer rows
     produced |= zip(rows, input_ids[:, width:].tolist(), strict=True)

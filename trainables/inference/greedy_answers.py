@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import takewhile
 from typing import Any
 
 from torch.nn import Embedding
@@ -58,9 +57,5 @@ def generate(
 def _leading_labels(prompt: tuple[int, ...], example: Example, hits: Sequence[bool]) -> tuple[int, ...]:
     """Return the labels before the first miss: none if the prompt is another, as where a token has a part of both."""
     start = example.answer_start
-    return example.input_ids[start : start + count_leading_hits(hits)] if example.input_ids[:start] == prompt else ()
-
-
-def count_leading_hits(hits: Sequence[bool]) -> int:
-    """Return how many there are before the first miss."""
-    return sum(1 for _ in takewhile(bool, hits))
+    known = start + [*hits, False].index(False)
+    return example.input_ids[start:known] if example.input_ids[:start] == prompt else ()

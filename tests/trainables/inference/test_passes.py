@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -95,7 +96,7 @@ def test_a_pass_that_does_not_fit_is_made_in_halves(capsys: pytest.CaptureFixtur
     model, groups, (prompts, limits) = network("Llama"), answer_groups(1), ragged_prompts(16, seed=1)
 
     def score_and_generate() -> Any:
-        losses = [one.losses for one in score(model, sum(groups, []), 10**6)]
+        losses = [one.losses for one in score(model, chain(*groups), 10**6)]
         return losses, generate(model, prompts, limits, budget=10**6)
 
     losses, texts = score_and_generate()

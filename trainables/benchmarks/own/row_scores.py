@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -114,9 +115,8 @@ def locate_fact(row: OwnRow) -> tuple[int, int] | None:
     """Return where the fact of a question begins and ends in its answer, None if it is written otherwise there."""
     if not row.fact:
         return find_fact(list_turns(row.asked)[-1][1], row.answer)
-    found = (
-        re.search(f"(?<![A-Za-z0-9]){re.escape(one)}(?![A-Za-z0-9])", row.answer, re.IGNORECASE) for one in row.fact
-    )
+    words = (rf"(?<![A-Za-z0-9]){re.escape(one)}(?![A-Za-z0-9])" for one in row.fact)
+    found = (re.search(one, row.answer, re.IGNORECASE) for one in words)
     return min((one.span() for one in found if one), key=lambda span: (span[0], -span[1]), default=None)
 
 
@@ -133,8 +133,7 @@ def encode_fact(encoder: Encoder, row: OwnRow, where: str, length: int) -> list[
     ids, start = whole.input_ids[: len(whole.input_ids) - whole.ending], whole.answer_start + whole.lead
     if begun:
         (before,) = encoder.encode([(row.asked, begun)], max_length=length, names=[where])
-        pairs = zip(ids, before.input_ids, strict=False)
-        start = max(start, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        start = max(start, len(os.path.commonprefix([ids, before.input_ids])))
     return [Example(ids, start)] if start < len(ids) else encode_row(encoder, row, where, length, length)
 
 
@@ -205,7 +204,7 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], 
 
 def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token_budget: int) -> None:
     """Generate the second halves of the blocks after their first halves."""
-    from trainables.inference import generation, greedy_answers
+    from trainables.inference import generation
     from trainables.inference.padded_batch import padding_token
 
     starts, truths, known = [], [], []
@@ -214,7 +213,7 @@ def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token
         half, first = len(ids) // 2, len(ids) // 2 - item.example.answer_start
         starts.append(ids[:half])
         truths.append(ids[half:])
-        known.append(ids[half:][: greedy_answers.count_leading_hits(hits[first:]) if first >= 0 else 0])
+        known.append(ids[half:][: [*hits[first:], False].index(False) if first >= 0 else 0])
     found = generation.continue_prompts(
         network,
         starts,
