@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
