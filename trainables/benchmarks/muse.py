@@ -205,14 +205,14 @@ def _ask(benchmark: Benchmark, tokenizer: Any) -> Records:
 
 def _generated(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget: int) -> Records:
     """Return the questions' records with what the model writes and its ROUGE."""
-    from trainables.inference import greedy_answers
+    from trainables.inference import generation
 
     asked, rules = _ask(benchmark, tokenizer), RULES[benchmark.dialect]
     scorer = rouge_words.make_rouge_scorer("rougeL", stemmer=rules.stemmer)
     for verbatim, length in ((True, VERBMEM_TOKENS), (False, KNOWMEM_TOKENS)):
         chosen = [row for row in asked if (row["task"] == "verbmem_f") == verbatim]
         prompts = [text_blocks.tokenize_text(tokenizer, row["question"]) for row in chosen]
-        texts = greedy_answers.generate(network, tokenizer, prompts, token_budget=token_budget, new_tokens=length)
+        texts = generation.generate(network, tokenizer, prompts, token_budget=token_budget, new_tokens=length)
         for row, text in zip(chosen, texts, strict=True):
             text = text if verbatim else cut_at_stop_word(text)
             text = text.strip() if rules.strip else text

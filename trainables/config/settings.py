@@ -247,8 +247,7 @@ class Resources(FrozenSettings):
     zero_stage: int | None = Field(default=None, ge=0, le=3)
     """None: the first of ZeRO 1, 2, 3 whose states fit the device (training.memory); the result tells which."""
     engine: Literal["auto", "deepspeed", "plain"] = "auto"
-    """What holds weights, gradient and optimizer: `plain` for one rank, `deepspeed` for anything; `auto` takes plain
-    for one rank without a ZeRO stage or offloading."""
+    """`plain` for one rank, `deepspeed` for anything; `auto` takes plain without ranks, ZeRO stage and offloading."""
     precision: Precision = "fp32"
     compile: bool = False
     """Compile decoder layers and loss for the plain engine's training, not for evaluation (docs/decisions/0018)."""
@@ -267,8 +266,7 @@ class Resources(FrozenSettings):
     checkpoint_every: Count | None = None
     """Optimizer steps between checkpoints of a trial in progress."""
     evaluation_tokens: int | None = Field(default=None, ge=256, le=10**9)
-    """Padded tokens of one evaluation pass; none: as many as fit the GPU (trainables.training.memory), 4,096 on a CPU;
-    the result tells which."""
+    """Padded tokens of an evaluation's pass; none: what fits the GPU, 4,096 on a CPU; the result tells which."""
 
     @property
     def uses_plain_engine(self) -> bool:

@@ -9,11 +9,11 @@ that the template puts behind an answer. Generation also stops at the ends of th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,7 +140,7 @@ class Encoder:
             return AnswerLayout(0, self.template.answer_tag if self.tag_is_answer else "", self.template.answer_end)
         prompt, whole = self._apply(self.probe, None), self._apply(self.probe, ANSWER_SLOT)
         counts = prompt.count(QUESTION_SLOT), whole.count(QUESTION_SLOT), whole.count(ANSWER_SLOT)
-        same = len(os.path.commonprefix([prompt, whole]))
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, whole, strict=False)))
         if counts != (1, 1, 1) or ANSWER_SLOT in prompt or same < prompt.index(QUESTION_SLOT) + len(QUESTION_SLOT):
             raise InputError(
                 "benchmark.template: the model's chat template loses or repeats a question or its answer, or asks in "

@@ -10,14 +10,7 @@ from torch.nn import functional
 
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import LABELS_AT_ONCE
-from trainables.inference.padded_batch import (
-    IGNORED_LABEL,
-    mask_before_labels,
-    pad_examples,
-    padding_token,
-    run_in_token_budget,
-    select_logits,
-)
+from trainables.inference import padded_batch
 from trainables.inference.progress import ProgressCounter
 from trainables.inference.ranks import run_shares
 
@@ -51,7 +44,7 @@ def score_examples(
     standardise: Collection[Example] = (),
 ) -> list[LabelScores]:
     """Score examples, equal ones once; `token_budget`: tokens of all examples of a pass, padding included."""
-    pad = padding_token(tokenizer)
+    pad = padded_batch.padding_token(tokenizer)
 
     def run(chosen: Sequence[Example]) -> dict[Example, LabelScores]:
         counter, found = ProgressCounter("answers", len(chosen)), {}
@@ -60,7 +53,7 @@ def score_examples(
             found.update(_score_batch(network, [chosen[row] for row in rows], pad, standardise))
             counter.add(len(rows))
 
-        run_in_token_budget(run_group, [len(example.input_ids) for example in chosen], token_budget)
+        padded_batch.run_in_token_budget(run_group, [len(example.input_ids) for example in chosen], token_budget)
         return found
 
     found = run_shares(run, sorted(dict.fromkeys(examples), key=lambda example: -len(example.input_ids)))
@@ -72,17 +65,17 @@ def compute_label_logits(network: Any, batch: Mapping[str, torch.Tensor]) -> tor
 
     Padding is on the right, where no label of a causal model sees it, and attention needs no mask.
     """
-    keep = mask_before_labels(batch["labels"]).to(network.device)
+    keep = padded_batch.mask_before_labels(batch["labels"]).to(network.device)
     input_ids = batch["input_ids"].to(network.device)
-    return select_logits(network(input_ids=input_ids, use_cache=False, logits_to_keep=keep), keep)
+    return padded_batch.select_logits(network(input_ids=input_ids, use_cache=False, logits_to_keep=keep), keep)
 
 
 def _score_batch(
     network: Any, examples: Sequence[Example], pad: int, standardise: Collection[Example]
 ) -> dict[Example, LabelScores]:
-    batch = pad_examples(examples, pad)
+    batch = padded_batch.pad_examples(examples, pad)
     logits = compute_label_logits(network, batch)
-    labels = batch["labels"][batch["labels"] != IGNORED_LABEL].to(logits.device)
+    labels = batch["labels"][batch["labels"] != padded_batch.IGNORED_LABEL].to(logits.device)
     parts = []
     for some, right in zip(logits.split(LABELS_AT_ONCE), labels.split(LABELS_AT_ONCE), strict=True):
         losses = functional.cross_entropy(some.float(), right, reduction="none")

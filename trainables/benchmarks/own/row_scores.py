@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -133,7 +132,8 @@ def encode_fact(encoder: Encoder, row: OwnRow, where: str, length: int) -> list[
     ids, start = whole.input_ids[: len(whole.input_ids) - whole.ending], whole.answer_start + whole.lead
     if begun:
         (before,) = encoder.encode([(row.asked, begun)], max_length=length, names=[where])
-        start = max(start, len(os.path.commonprefix([ids, before.input_ids])))
+        pairs = zip(ids, before.input_ids, strict=False)
+        start = max(start, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
     return [Example(ids, start)] if start < len(ids) else encode_row(encoder, row, where, length, length)
 
 
@@ -180,7 +180,7 @@ def limit_generated_tokens(answer_tokens: int) -> int:
 
 def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], token_budget: int) -> None:
     """Write into each row what the model says to its question, and whether it names the fact, however it is asked."""
-    from trainables.inference import greedy_answers
+    from trainables.inference import generation
 
     asked: list[Any] = []
     for item, hits, row in questions:
@@ -193,7 +193,7 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], 
         return
     items, rows, prompts, limits, scored = zip(*asked, strict=True)
     settings: dict[str, Any] = {"token_budget": token_budget, "new_tokens": limits, "ends": encoder.end_tokens}
-    texts = greedy_answers.generate(network, encoder.tokenizer, prompts, scored=scored, cut_loops=True, **settings)
+    texts = generation.generate(network, encoder.tokenizer, prompts, scored=scored, cut_loops=True, **settings)
     for item, row, text in zip(items, rows, map(encoder.strip_lead, texts), strict=True):
         said = float(names_fact(text, item.row.aliases))
         if "said" not in row:  # the question itself

@@ -40,7 +40,7 @@ def score_answers(
     Of hold-out rows only the answer is scored. `asked_rows`, `encoder`: others than the benchmark's. Rows of a known
     content are kept as tokens for the process's next evaluations.
     """
-    from trainables.inference import greedy_answers, scoring
+    from trainables.inference import generation, scoring
 
     rules, known = RULES[benchmark.dialect], benchmark.fingerprint and not (encoder or asked_rows)
     encoder = encoder or make_dialect_encoder(benchmark, tokenizer)
@@ -56,7 +56,7 @@ def score_answers(
     every_answer, settings = list(chain(*groups)), {"token_budget": token_budget, "standardise": standardise}
     scored = iter(scoring.score_examples(network, tokenizer, every_answer, **settings))
     scores = [[next(scored) for _ in group] for group in groups]
-    texts = greedy_answers.generate(
+    texts = generation.generate(
         network,
         tokenizer,
         prompts,
@@ -134,9 +134,5 @@ def _with_results(
     for record, text in zip(records, texts, strict=False):
         text = text.strip() if rules.strip else text
         overlap = scorer.score(encoder.strip_end_tokens(record["answer"]), text)
-        record |= {
-            "generation": text,
-            "rouge1_recall": overlap["rouge1"].recall,
-            "rougeL_recall": overlap["rougeL"].recall,
-        }
+        record |= {"generation": text} | {f"{name}_recall": score.recall for name, score in overlap.items()}
     return records

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from trainables.inference.padded_batch import IGNORED_LABEL
 from trainables.methods.objectives.base import ForwardOutput, Totals
 
 
@@ -16,7 +17,7 @@ def npo(output: ForwardOutput, totals: Totals, beta: float) -> torch.Tensor:
 
 def simnpo(output: ForwardOutput, totals: Totals, beta: float, margin: float) -> torch.Tensor:
     """Return SimNPO (Fan et al., 2024, eq. 4): -(2/beta) mean_i logsigmoid(beta (S_i / n_i - margin))."""
-    mean = output.losses.sum(1) / output.label_counts_by_row
+    mean = output.losses.sum(1) / (output.labels[:, 1:] != IGNORED_LABEL).sum(1)
     return -(2 / beta) * functional.logsigmoid(beta * (mean - margin)).sum() / totals.rows
 
 

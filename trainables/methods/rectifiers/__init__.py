@@ -20,18 +20,8 @@ from trainables.methods.rectifiers.base import (
 )
 from trainables.methods.rectifiers.gru import AGEM, GRU, PlainRectifier
 from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
+from trainables.methods.rectifiers.two_gradients import by_element, rules
 from trainables.methods.rectifiers.two_gradients.base import TwoGradients
-from trainables.methods.rectifiers.two_gradients.by_element import GU, SAGO
-from trainables.methods.rectifiers.two_gradients.rules import (
-    BLUR,
-    HAMUQ,
-    HAMUU,
-    MGDA,
-    Bisector,
-    CAGrad,
-    PCGrad,
-    SymmetricPCGrad,
-)
 
 __all__ = ["DEGENERATE", "GRU", "AdamSecondMoments", "Combination", "Outcome", "PlainRectifier", "Rectifier", "Reduce"]
 __all__ += ["Shard", "TensorSegments", "TwoGradients", "dot_products", "inner_product", "make_rectifier"]
@@ -41,16 +31,16 @@ RECTIFIER_CLASSES: dict[str, Any] = {
     "none": PlainRectifier,
     "clip": PlainRectifier,
     "agem": AGEM,
-    "pcgrad": PCGrad,
-    "pcgrad_symmetric": SymmetricPCGrad,
-    "blur": BLUR,
-    "hamu_q": HAMUQ,
-    "hamu_u": HAMUU,
-    "bisector": Bisector,
-    "mgda": MGDA,
-    "cagrad": CAGrad,
-    "sago": SAGO,
-    "gu": GU,
+    "pcgrad": rules.PCGrad,
+    "pcgrad_symmetric": rules.SymmetricPCGrad,
+    "blur": rules.BLUR,
+    "hamu_q": rules.HAMUQ,
+    "hamu_u": rules.HAMUU,
+    "bisector": rules.Bisector,
+    "mgda": rules.MGDA,
+    "cagrad": rules.CAGrad,
+    "sago": by_element.SAGO,
+    "gu": by_element.GU,
     "orthograd": OrthoGrad,
     "gem": GEM,
     "gru": GRU,

@@ -29,10 +29,7 @@ class SAGO(AveragingRectifier):
         base.check_norm_finite(found[1])
         conflicts, elements = found[6:]
         return base.make_outcome(
-            found[:3],
-            found[3:6],
-            rectified=conflicts > 0,
-            conflict_share=conflicts / elements if elements else 0.0,
+            found[:3], found[3:6], rectified=conflicts > 0, conflict_share=conflicts / elements if elements else 0.0
         )
 
 
@@ -57,11 +54,7 @@ class GU(AveragingRectifier):
             part.add_(mean.to(part.dtype), alpha=weight)
         after = reduce(base.dot_products(gradient, self.average)).tolist()
         return base.make_outcome(
-            (dot, retain_square, square),
-            after,
-            coefficient=weight,
-            rectified=dot < 0,
-            conflict_share=float(dot < 0),
+            (dot, retain_square, square), after, coefficient=weight, rectified=dot < 0, conflict_share=float(dot < 0)
         )
 
     def _weighted(self, gradient: Shard) -> torch.Tensor:
