@@ -13,8 +13,8 @@ from typing import Any
 from trainables.benchmarks import measures
 from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, TrainingSize, every_other
 from trainables.common.errors import InputError, first_line, suggest_name
-from trainables.config.benchmark_names import benchmark_names
 from trainables.config.settings import Benchmark
+from trainables.config.types import benchmark_names
 
 __all__ = ["BenchmarkBase", "Examples", "Goal", "Metrics", "Records", "Row", "TrainingSize", "every_other"]
 

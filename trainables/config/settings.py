@@ -6,9 +6,20 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from trainables.config.benchmark_names import BenchmarkName
 from trainables.config.method_tables import MAIN_SETTINGS, RECTIFIERS, RULE_SETTINGS, RectifierName
-from trainables.config.types import Count, Decay, Digest, Name, NotNegative, PathOrId, Positive, Seed, Share, Whole
+from trainables.config.types import (
+    BenchmarkName,
+    Count,
+    Decay,
+    Digest,
+    Name,
+    NotNegative,
+    PathOrId,
+    Positive,
+    Seed,
+    Share,
+    Whole,
+)
 
 Dialect = Literal["paper", "open-unlearning"]
 Precision = Literal["fp32", "bf16"]

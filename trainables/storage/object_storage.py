@@ -342,16 +342,13 @@ class ObjectStorage(Storage):
             raise Unreachable(_explain_failure(self.address, error)) from error
 
 
-def open_working_copy(uri: str, *, writable: bool, check: bool) -> ObjectStorage:
+def open_working_copy(uri: str) -> ObjectStorage:
     """Open the working copy of a storage. Raises InputError if its address, or the copy's folder, cannot be used."""
     files, base = connect_file_system(uri)
     server = os.environ.get("AWS_ENDPOINT_URL", "")  # the same address is another store there
     key = hashlib.sha256(f"{uri.rstrip('/')} {server}".strip().encode()).hexdigest()[:16]
     copy = Path(os.environ.get("UNLEARN_CACHE") or WORKING_COPIES_FOLDER).expanduser().absolute() / key
-    store = ObjectStorage(ensure_folder(copy, "UNLEARN_CACHE", writable=True), uri, files, base)
-    if check:
-        store.check_access(writable)
-    return store
+    return ObjectStorage(ensure_folder(copy, "UNLEARN_CACHE", writable=True), uri, files, base)
 
 
 def connect_file_system(uri: str) -> tuple[Any, str]:

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from trainables import benchmarks
 from trainables.benchmarks import measures
 from trainables.common.errors import InputError
-from trainables.config.benchmark_names import benchmark_names
 from trainables.config.settings import Benchmark
+from trainables.config.types import benchmark_names
 
 HEAVY = ("torch", "transformers", "datasets", "lm_eval", "ray", "mlflow")
 

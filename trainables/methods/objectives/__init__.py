@@ -23,9 +23,16 @@ from trainables.methods.objectives.base import (
     scale_loss,
 )
 from trainables.methods.objectives.distributions import kl_term, make_frozen_model_term, undial
-from trainables.methods.objectives.ga_and_wga import gradient_ascent, saturated_ascent, unlikelihood, weighted_ascent
+from trainables.methods.objectives.forget_losses import (
+    dpo,
+    gradient_ascent,
+    npo,
+    saturated_ascent,
+    simnpo,
+    unlikelihood,
+    weighted_ascent,
+)
 from trainables.methods.objectives.pdu import pdu_objective
-from trainables.methods.objectives.preferences import dpo, npo, simnpo
 from trainables.methods.objectives.rmu import rmu_objective
 
 __all__ = ["RETAIN_NLL_TERM", "ForwardOutput", "Loss", "Objective", "Positions", "Side", "Term", "Totals"]

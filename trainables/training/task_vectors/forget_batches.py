@@ -1,7 +1,7 @@
 """A direction's folder and its batches, for plans and the driver, without torch.
 
-A trial moves along a direction: `theta_org - strength * direction`: TRU's mean of rectified unit vectors, or TV's plain
-vector. It is made once for all strengths (compute_direction.py, direction_files.py).
+A trial moves along a direction, `theta_org - strength * direction`, that is made once for all strengths: TRU's mean of
+rectified unit vectors, or TV's plain vector (compute_direction.py).
 """
 
 from __future__ import annotations
