@@ -79,10 +79,10 @@ class WmdpBenchmark(base.BenchmarkBase):
         return (*found, *raw_rows.hub_requirements(benchmark.data, benchmark.revision))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
-        found = _question_fingerprints(benchmark)
-        for at, config, field, revision in reversed(_corpora(benchmark)):
-            found.insert(0, raw_rows.fingerprint_rows(at, (config,), revision, field))
-        return _combine(found)
+        marks = (
+            raw_rows.fingerprint_rows(at, (name,), commit, field) for at, name, field, commit in _corpora(benchmark)
+        )
+        return _combine([*marks, *_question_fingerprints(benchmark)])
 
     def fingerprint_evaluation_data(self, benchmark: Benchmark) -> str:
         return _combine(_question_fingerprints(benchmark))

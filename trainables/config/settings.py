@@ -6,20 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from trainables.config import types
 from trainables.config.method_tables import MAIN_SETTINGS, RECTIFIERS, RULE_SETTINGS, RectifierName
-from trainables.config.types import (
-    BenchmarkName,
-    Count,
-    Decay,
-    Digest,
-    Name,
-    NotNegative,
-    PathOrId,
-    Positive,
-    Seed,
-    Share,
-    Whole,
-)
+from trainables.config.types import Count, Decay, Digest, Name, NotNegative, PathOrId, Positive, Seed, Share, Whole
 
 Dialect = Literal["paper", "open-unlearning"]
 Precision = Literal["fp32", "bf16"]
@@ -162,7 +151,7 @@ class Objective(FrozenSettings):
 class Benchmark(FrozenSettings):
     """Rows that a trial forgets, retains and is measured on."""
 
-    name: BenchmarkName = "tofu"
+    name: types.BenchmarkName = "tofu"
     data: PathOrId = "locuslab/TOFU"
     revision: Digest | None = None
     split: Name = "forget05"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -60,21 +60,14 @@ def score_examples(
     return [found[example] for example in examples]
 
 
-def compute_label_logits(network: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Return the logits (labels, vocabulary) of a collated batch's labels; the head is given no other positions.
-
-    Padding is on the right, where no label of a causal model sees it, and attention needs no mask.
-    """
-    keep = padded_batch.mask_before_labels(batch["labels"]).to(network.device)
-    input_ids = batch["input_ids"].to(network.device)
-    return padded_batch.select_logits(network(input_ids=input_ids, use_cache=False, logits_to_keep=keep), keep)
-
-
 def _score_batch(
     network: Any, examples: Sequence[Example], pad: int, standardise: Collection[Example]
 ) -> dict[Example, LabelScores]:
     batch = padded_batch.pad_examples(examples, pad)
-    logits = compute_label_logits(network, batch)
+    # the head is given no other positions; padding on the right is seen by no label, and attention needs no mask
+    keep = padded_batch.mask_before_labels(batch["labels"]).to(network.device)
+    output = network(input_ids=batch["input_ids"].to(network.device), use_cache=False, logits_to_keep=keep)
+    logits = padded_batch.select_logits(output, keep)
     labels = batch["labels"][batch["labels"] != padded_batch.IGNORED_LABEL].to(logits.device)
     parts = []
     for some, right in zip(logits.split(LABELS_AT_ONCE), labels.split(LABELS_AT_ONCE), strict=True):

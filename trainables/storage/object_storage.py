@@ -53,8 +53,7 @@ COPY_CHUNK_BYTES = 8 * 2**20
 class ObjectStorage(Storage):
     """A storage below `base` in a file system of pyarrow.
 
-    `listed`: bytes and time of each object at the last download, and of what was sent since. `downloaded`: those that
-    this process has downloaded.
+    `listed`: bytes and time of each object at the last download, or sent since. `downloaded`: by this process.
     """
 
     is_remote = True

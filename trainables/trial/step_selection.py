@@ -1,8 +1,7 @@
 """The step that a trial is measured at: its last one, or one of several that the selection rule chooses.
 
 Until there is a result, rank 0 keeps `evaluations/N.json` and `N.parquet` of every evaluated step N, and, if weights
-are kept or `selection.rows` is set, `weights-N` of the best step so far, and of that up to the last checkpoint: a
-resume may choose it.
+are kept or `selection.rows` is set, `weights-N` of the best step so far and of that up to the last checkpoint.
 """
 
 from __future__ import annotations

@@ -89,8 +89,7 @@ class TaskVectorTrainer:
     ) -> tuple[list[float], int, Tensors]:
         """Take a batch's steps from theta_org; return the loss of each, the batch's label tokens, the others' gradient.
 
-        The last is of the mean NLL of the other points at theta_org: from the sum `total` over all `tokens`. A plain
-        vector needs none.
+        The last, for TRU, is of the mean NLL of the other points at theta_org: from the sum `total` over all `tokens`.
         """
         vector, rows = self.direction.vector, self.batches[number]
         optimizer = _make_optimizer([piece.parameter for piece in pieces], vector)
@@ -122,8 +121,7 @@ def open_trainer(
 ) -> TaskVectorTrainer:
     """Load the target model in fp32 and the forget rows. The process group must exist.
 
-    Dropout is off, so that all gradients are of one function: `checkpointing` of activations needs training mode, so
-    what modules call dropout is set to 0.
+    Dropout is off, so that all gradients are of one function: where `checkpointing` needs training mode, by its rate.
     """
     on_gpu = dist.get_backend() == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
