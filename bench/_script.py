@@ -17,8 +17,7 @@ from trainables.common.provenance import ROOT
 
 
 def shared_path(*parts: str) -> Path:
-    """Return where data and models are that nobody named: in UNLEARN_SHARED, else in `shared` beside the
-    checkout."""
+    """Return where data and models are that nobody named: in UNLEARN_SHARED, else in `shared` beside the checkout."""
     return Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared")).joinpath(*parts)
 
 
@@ -47,9 +46,8 @@ def run_python(
     done = subprocess.run([str(python), *arguments], cwd=folder, env=env, capture_output=True, text=True)
     seconds = time.perf_counter() - started
     if done.returncode:
-        raise SystemExit(
-            f"{' '.join(arguments[:4])} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        )
+        said = f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        raise SystemExit(f"{' '.join(arguments[:4])} ended with {done.returncode}:\n{said}")
     return seconds, done.stdout
 
 

@@ -8,8 +8,8 @@ import pkgutil
 from search_spaces import backbones
 from search_spaces.schema.backbones import Backbone
 from trainables.benchmarks.measures import load_measures
-from trainables.config.benchmark_names import benchmark_names
 from trainables.config.method_tables import METHODS, RECTIFIERS
+from trainables.config.types import benchmark_names
 
 
 def list_backbones() -> list[str]:

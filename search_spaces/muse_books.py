@@ -12,8 +12,6 @@ SWEEP = paper.make_sweep(
     title="MUSE Books on ICLM-7B: five objectives without and with GRU",
     axes={"method": paper.MUSE_WMDP_METHODS},
     published=paper.MUSE_SETTINGS,
-    benchmark=Benchmark(
-        name="muse", data="muse-bench/MUSE-Books", split="books", dialect="paper", template=ICLM.template
-    ),
+    benchmark=Benchmark(name="muse", data="muse-bench/MUSE-Books", split="books", template=ICLM.template),
     training=TRAINING,
 )

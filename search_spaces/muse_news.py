@@ -11,8 +11,6 @@ SWEEP = paper.make_sweep(
     title="MUSE News on Llama-2-7B: five objectives without and with GRU",
     axes={"method": paper.MUSE_WMDP_METHODS},
     published=paper.MUSE_SETTINGS,
-    benchmark=Benchmark(
-        name="muse", data="muse-bench/MUSE-News", split="news", dialect="paper", template=MUSE_LLAMA2.template
-    ),
+    benchmark=Benchmark(name="muse", data="muse-bench/MUSE-News", split="news", template=MUSE_LLAMA2.template),
     training=TRAINING,
 )

@@ -5,10 +5,8 @@
 docs/own.md says what the files hold, what is measured and which settings a model needs.
 
 The window between forgetting little and breaking a pretrained chat model is narrow and lies elsewhere for each model
-(docs/own.md, "What decides most"), so it is searched: the rate, and how much the retain rows weigh, for NPO+GD and
-SimNPO+GD without a rectifier and with GRU, and for NPO also with the bisector. At most 40 small batches after a short
-warm-up, looked at every fourth step by a few rows of each set. Of a row to forget its fact alone is trained on, and the
-first setting is the one that came nearest to forgetting without harm on SmolLM2-135M-Instruct (docs/facts).
+(docs/own.md, "What decides most"), so the rate and the weight of the retain rows are searched. The first setting is the
+one that came nearest to forgetting without harm on SmolLM2-135M-Instruct (docs/facts).
 """
 
 from search_spaces.schema.axes import Range

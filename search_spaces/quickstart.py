@@ -23,13 +23,7 @@ SWEEP = Sweep(
         ),
         vocabulary=1200,
         finetuning=Training(
-            lr=5e-3,
-            epochs=20,
-            batch_size=16,
-            betas=(0.9, 0.98),
-            schedule="linear",
-            warmup_steps=80,
-            max_length=512,
+            lr=5e-3, epochs=20, batch_size=16, betas=(0.9, 0.98), schedule="linear", warmup_steps=80, max_length=512
         ),
     ),
 )

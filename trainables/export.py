@@ -44,9 +44,8 @@ def main(
     if settings:
         result = model_folder.load_result(trial_id, store)
         settings_file.write_settings(result, model_folder.read_trial(result, store), settings)
-        cli.print_line(
-            f"settings: {settings}; python -m platform.sweep NAME --set @{settings} gives them to another sweep"
-        )
+        taken = f"python -m platform.sweep NAME --set @{settings}"
+        cli.print_line(f"settings: {settings}; {taken} gives them to another sweep")
         return 0
     folder = typed_paths.expand_home(str(output)).absolute() if output else store.root / "exports" / trial_id
     model_folder.load_result(trial_id, store)

@@ -11,7 +11,6 @@ def _muse(corpus: str) -> tuple[tuple[str, Model], ...]:
 
 
 LLAMA_7B = Shape(hidden=4096, layers=32, heads=32, kv_heads=32, head_size=128, intermediate=11008, vocabulary=32000)
-"""Llama 1 and 2 alike."""
 
 LLAMA2 = Backbone(
     name="Llama-2-7B-chat",
@@ -25,7 +24,4 @@ LLAMA2 = Backbone(
 
 ICLM = Backbone(name="ICLM-7B", template="phi", shape=LLAMA_7B, lr=1e-5, published=_muse("Books"), corpus="books")
 """MUSE's models of the books; its texts need no template."""
-MUSE_LLAMA2 = Backbone(
-    name="Llama-2-7B", template="phi", shape=LLAMA_7B, lr=1e-5, published=_muse("News"), corpus="news"
-)
-"""MUSE's models of the news."""
+MUSE_LLAMA2 = ICLM.model_copy(update={"name": "Llama-2-7B", "published": _muse("News"), "corpus": "news"})

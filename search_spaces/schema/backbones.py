@@ -8,7 +8,6 @@ from __future__ import annotations
 from trainables.config.settings import FrozenSettings, Model, Precision, Shape, Training
 
 GATED_HUB_PREFIXES = ("meta-llama/", "google/gemma")
-"""Beginnings of the hub ids whose licence has to be accepted."""
 
 
 class Backbone(FrozenSettings):
@@ -40,10 +39,8 @@ def tofu_recipe(lr: float) -> Training:
 
 def tofu_backbone(path: str, *, template: str, shape: Shape, published: tuple[tuple[str, Model], ...] = ()) -> Backbone:
     """Return a backbone that is called as its base on the hub, fine-tuned by TOFU's recipe and unlearned at 1e-5."""
-    name, base, recipe = path.rpartition("/")[2], Model(path=path), tofu_recipe(1e-5)
-    return Backbone(
-        name=name, base=base, template=template, shape=shape, lr=1e-5, published=published, finetuning=recipe
-    )
+    made = {"name": path.rpartition("/")[2], "base": Model(path=path), "lr": 1e-5, "finetuning": tofu_recipe(1e-5)}
+    return Backbone.model_validate(made | {"template": template, "shape": shape, "published": published})
 
 
 def open_unlearning_models(family: str) -> tuple[tuple[str, Model], ...]:

@@ -16,7 +16,6 @@ from trainables.config.settings import Benchmark, Resources, Selection, Training
 
 TOFU_METHODS: tuple[MethodName, ...] = ("ga", "wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd")
 MUSE_WMDP_METHODS: tuple[MethodName, ...] = ("ga", "wga", "gd", "npo", "npo_gd")
-"""The methods of the WMDP and MUSE tables."""
 SPLITS = ("forget05", "forget10")
 
 LLAMA_SETTINGS = (

@@ -32,7 +32,6 @@ COMMON_AXES: dict[str, Axis] = {
     "task_vector.stg": TRU_STRENGTHS,
     "seed": (0,),
 }
-"""The axes of every sweep that gives no others."""
 
 
 class PublishedSetting(FrozenSettings):

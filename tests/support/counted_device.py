@@ -80,14 +80,14 @@ class CountedKernels:
         self._launch("lerp", [mean, part], [mean])
 
     def inner_products(self, gradient: torch.Tensor, average: torch.Tensor) -> torch.Tensor:
-        self._launch("products", [gradient, average], [])
+        self._launch("inner_products", [gradient, average], [])
         return gradient.new_empty(1, 3, dtype=torch.float32).double().sum(0)
 
     def adamw_step(
         self, gradient: Any, average: Any, weights: Any, first: Any, second: Any, copy: Any, **settings: Any
     ) -> None:
         copies = [copy] if copy.dtype != weights.dtype else []
-        self._launch("adamw", [gradient, average, weights, first, second], [weights, first, second, *copies])
+        self._launch("adamw_step", [gradient, average, weights, first, second], [weights, first, second, *copies])
 
     def _launch(self, name: str, read: list[Any], written: list[Any]) -> None:
         self.device.launches[name] += 1

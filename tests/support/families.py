@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from tests.support import tiny
 from trainables.common.tokenized_row import Example
-from trainables.inference import generation
+from trainables.inference import generation, scoring
 
 END, PAD, VOCABULARY = 1, 2, 60
 NEVER = VOCABULARY
@@ -82,6 +84,12 @@ def generate(
 ) -> list[list[int]]:
     """Continue rows by trainables.inference.generation."""
     return generation.continue_prompts(network, *arguments, ends={end}, pad=pad, token_budget=budget, known=known)
+
+
+def score(network: Any, examples: Iterable[Example], budget: int) -> list[scoring.LabelScores]:
+    """Score examples by trainables.inference.scoring."""
+    padded = SimpleNamespace(pad_token_id=PAD, eos_token_id=END)
+    return scoring.score_examples(network, padded, list(examples), token_budget=budget)
 
 
 def ragged_prompts(count: int, seed: int) -> tuple[list[list[int]], list[int]]:

@@ -13,8 +13,8 @@ from typing import Any
 from trainables.benchmarks import measures
 from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, TrainingSize, every_other
 from trainables.common.errors import InputError, first_line, suggest_name
-from trainables.config.benchmark_names import benchmark_names
 from trainables.config.settings import Benchmark
+from trainables.config.types import benchmark_names
 
 __all__ = ["BenchmarkBase", "Examples", "Goal", "Metrics", "Records", "Row", "TrainingSize", "every_other"]
 
@@ -46,10 +46,8 @@ def measure_halves(benchmark: Benchmark, records: Records, reference: Any) -> li
 
 def describe_goals(name: str, metrics: Mapping[str, Any]) -> str:
     """Return the goals of a result in one phrase: `FQ -5.21, MU 0.640`."""
-    values = [(goal, metrics.get(goal.metric)) for goal in get_benchmark(name).GOALS]
-    return ", ".join(
-        f"{goal.short} {'null' if value is None else f'{value:.{goal.digits}f}'}" for goal, value in values
-    )
+    values = [(one, metrics.get(one.metric)) for one in get_benchmark(name).GOALS]
+    return ", ".join(f"{one.short} {'null' if value is None else f'{value:.{one.digits}f}'}" for one, value in values)
 
 
 def list_goals(benchmark: Benchmark) -> dict[str, Goal]:

@@ -14,12 +14,12 @@ from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
 from trainables.data.conversations import Encoder, make_encoder
 from trainables.data.hub_folders import HubRequirement
+from trainables.data.raw_rows import Row
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Row = dict[str, Any]
 Records = list[dict[str, Any]]
 Metrics = dict[str, float | int | None]
 Examples = Sequence[Example]
@@ -183,7 +183,8 @@ class BenchmarkBase(ABC):
 
     def check_rows_are_questions(self, benchmark: Benchmark) -> None:
         """Raise InputError unless each forget row is a question with its answer. Leaves the hub alone."""
-        raise InputError(f"method: another answer needs questions to forget; {self.name} has texts")
+        if not self.ASKS_BY_TEMPLATE:
+            raise InputError(f"method: another answer needs questions to forget; {self.name} has texts")
 
     def make_encoder(self, benchmark: Benchmark, tokenizer: Any) -> Encoder:
         """Return what turns questions with their answers into tokens."""

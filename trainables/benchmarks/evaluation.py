@@ -101,6 +101,5 @@ def evaluation_document(benchmark: Benchmark, metrics: Metrics, records: Records
 
 def read_retain_reference(path: Path, benchmark: Benchmark, field: str = "--retain-evaluation") -> Any:
     """Return what metrics need of the retain model's kept evaluation. Raises InputError if it is of something else."""
-    return benchmarks.get_benchmark(benchmark.name).read_reference(
-        atomic_files.read_json(path), benchmark, f"{field}: {path}"
-    )
+    kept = atomic_files.read_json(path)
+    return benchmarks.get_benchmark(benchmark.name).read_reference(kept, benchmark, f"{field}: {path}")

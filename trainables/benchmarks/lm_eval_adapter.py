@@ -118,8 +118,7 @@ def _load_task(task: str, place: str | None) -> Any:
 
 
 def _place_settings(task: str, place: str, config: str) -> dict[str, Any]:
-    """Return the settings of a definition's data set: another hub id, or a folder with FILE_SPLITS, maybe in
-    `config`."""
+    """Return a definition's data set as settings: another hub id, or a folder's FILE_SPLITS, maybe in `config`."""
     if not raw_rows.is_local_folder(place, _name_field(task)):
         return {"dataset_path": place}
     folder = typed_paths.expand_home(place)

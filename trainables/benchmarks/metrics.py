@@ -72,14 +72,11 @@ def harmonic_mean(values: Sequence[float]) -> float:
     return float(1.0 / np.mean(1.0 / np.array(values))) if min(values) > 0 else 0.0
 
 
-MIN_K_SHARE = 0.4
-
-
 def min_k_mean(log_likelihoods: Sequence[float]) -> float:
     """Return Min-40 % (Shi et al., 2023): the mean of the lowest 40 % log-likelihoods of a text's tokens; 0 of none."""
     if not log_likelihoods:
         return 0.0
-    count = max(1, int(MIN_K_SHARE * len(log_likelihoods)))
+    count = max(1, int(0.4 * len(log_likelihoods)))
     return float(np.sort(log_likelihoods)[:count].mean())
 
 

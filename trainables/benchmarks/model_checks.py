@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainables import benchmarks
 from trainables.benchmarks.base import Row
@@ -27,17 +26,16 @@ POSITION_LIMIT_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_s
 MAX_TRIED = 200
 
 
-@dataclass
-class Findings:
+class Findings(NamedTuple):
     """What is wrong, and what is odd: a line each."""
 
-    problems: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    problems: list[str]
+    warnings: list[str]
 
 
 def check_model_and_rows(benchmark: Benchmark, model: Model, name: str = "target") -> Findings:
     """Return what is wrong with a model's tokenizer, template and positions for the rows. `name`: of the model."""
-    found, chosen = Findings(), benchmarks.get_benchmark(benchmark.name)
+    found, chosen = Findings([], []), benchmarks.get_benchmark(benchmark.name)
     folder = typed_paths.expand_home(model.tokenizer or model.path)
     if not typed_paths.is_file(folder / "tokenizer.json"):
         return found
@@ -46,7 +44,8 @@ def check_model_and_rows(benchmark: Benchmark, model: Model, name: str = "target
         config = atomic_files.read_json(place / "config.json") or {}
         config |= config.get("text_config") or {}
         tokenizer = _load_tokenizer(folder, config)
-        tokenizer.name_or_path, found.warnings = str(place), _describe_generation(place, name)
+        tokenizer.name_or_path = str(place)
+        found.warnings.extend(_describe_generation(place, name))
         fetched = benchmark.name != "own" and not typed_paths.is_folder(benchmark.data)
         forget, retain = ([], []) if fetched else chosen.training_rows(benchmark)
         sides = {"forget": forget, "retain": retain}
@@ -55,14 +54,9 @@ def check_model_and_rows(benchmark: Benchmark, model: Model, name: str = "target
         if not chosen.ASKS_BY_TEMPLATE:
             return found
         encoder = chosen.make_encoder(benchmark, tokenizer)
-        if encoder.template is not None and tokenizer.chat_template and benchmark.name == "own":
-            found.warnings.append(
-                f"{name}: it has a chat template, and is asked in '{benchmark.template}'; its own is taken by "
-                "--set benchmark.template=chat (of trainables.evaluate --template chat)"
-            )
         positions = next((config[key] for key in POSITION_LIMIT_KEYS if isinstance(config.get(key), int)), 0)
         for part, rows in sides.items():
-            found.warnings += _describe_special_tokens(tokenizer, part, rows)
+            found.warnings.extend(_describe_special_tokens(tokenizer, part, rows))
             asked = {f"{part} row {number}": row for number, row in enumerate(rows[:MAX_TRIED], 1) if "text" not in row}
             pairs = [(row["question"], row["answer"]) for row in asked.values()]
             encoder.encode(pairs, max_length=sys.maxsize, names=[*asked])  # a template may lose a part, or refuse

@@ -26,7 +26,6 @@ PUBLISHED_RETAIN_AUCS = {"news": 0.4772, "books": 0.5393}
 """MUSE's constants: the AUC of its own retain models, forget against hold-out, Min-40 %."""
 FORGET_CORPUS_TOKENS = {"news": 780_000, "books": 1_100_000}
 """Tokens of the forget texts, roughly; set k of `news_scal` has k times as many as the news."""
-RETAIN_ROLE = "retain"
 FORGET_TEXT, RETAIN_TEXT = "raw/forget", "raw/retain1"
 VERBMEM_CONFIG = "verbmem/forget"
 KNOWMEM_CONFIGS = {"knowmem_f": "knowmem/forget_qa", "knowmem_r": "knowmem/retain_qa"}
@@ -90,7 +89,7 @@ class MuseBenchmark(base.BenchmarkBase):
     COMPARED_TASKS = ("privleak_forget", "privleak_holdout")
 
     def retain_role(self, split: str) -> str | None:
-        return RETAIN_ROLE
+        return "retain"
 
     def training_data_configs(self, split: str) -> tuple[str, ...]:
         part = split.split("_")[1:]
@@ -196,9 +195,8 @@ def _ask(benchmark: Benchmark, tokenizer: Any) -> Records:
         truth = tokenizer.decode(ids, skip_special_tokens=True)
         records.append({"task": "verbmem_f", "index": index, "question": row["prompt"], "answer": truth})
     for task, config in KNOWMEM_CONFIGS.items():
-        shown = "".join(
-            f"Question: {row['question']}\nAnswer: {row['answer']}\n\n" for row in _load(benchmark, f"{config}_icl")
-        )
+        examples = _load(benchmark, f"{config}_icl")
+        shown = "".join(f"Question: {row['question']}\nAnswer: {row['answer']}\n\n" for row in examples)
         for index, row in enumerate(_load(benchmark, config)[: benchmark.limit]):
             question = f"{shown}Question: {row['question']}\nAnswer: "
             records.append({"task": task, "index": index, "question": question, "answer": row["answer"]})
@@ -207,14 +205,14 @@ def _ask(benchmark: Benchmark, tokenizer: Any) -> Records:
 
 def _generated(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget: int) -> Records:
     """Return the questions' records with what the model writes and its ROUGE."""
-    from trainables.inference import greedy_answers
+    from trainables.inference import generation
 
     asked, rules = _ask(benchmark, tokenizer), RULES[benchmark.dialect]
     scorer = rouge_words.make_rouge_scorer("rougeL", stemmer=rules.stemmer)
     for verbatim, length in ((True, VERBMEM_TOKENS), (False, KNOWMEM_TOKENS)):
         chosen = [row for row in asked if (row["task"] == "verbmem_f") == verbatim]
         prompts = [text_blocks.tokenize_text(tokenizer, row["question"]) for row in chosen]
-        texts = greedy_answers.generate(network, tokenizer, prompts, token_budget=token_budget, new_tokens=length)
+        texts = generation.generate(network, tokenizer, prompts, token_budget=token_budget, new_tokens=length)
         for row, text in zip(chosen, texts, strict=True):
             text = text if verbatim else cut_at_stop_word(text)
             text = text.strip() if rules.strip else text

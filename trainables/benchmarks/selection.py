@@ -1,5 +1,7 @@
-"""Which trials are best: the Pareto front, and the selection rule's candidate, which speaks for a study's trials or a
-trial's steps. No torch: the driver, a trial and the analysis choose alike."""
+"""Which of a study's trials, or of a trial's steps, are best: the Pareto front, and the selection rule's candidate.
+
+No torch: the driver, a trial and the analysis choose alike.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,8 @@ def make_candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Cand
         return None
     gains = [None if value is None else goal.upward_value(value) for goal, value in zip(goals, values, strict=True)]
     removal = [gain for gain in gains[:-1] if gain is not None]
-    return Candidate(
-        key, mean(removal) if len(removal) == len(gains) - 1 else None, float(goals[-1].upward_value(values[-1]))
-    )
+    utility = float(goals[-1].upward_value(values[-1]))
+    return Candidate(key, mean(removal) if len(removal) == len(gains) - 1 else None, utility)
 
 
 def pick_metrics(document: Mapping[str, Any], chosen: Selection, *, reported: bool = False) -> Mapping[str, Any]:

@@ -17,10 +17,7 @@ LEAST_REMOVED = 0.1
 
 @dataclass(frozen=True)
 class ShippingVerdict:
-    """`key`: the chosen trial, None if there is none. `reason`: why not to ship it, empty where nothing is against it.
-
-    `outcome`: what it removes and keeps.
-    """
+    """`key`: the chosen trial, if there is one. `reason`: why not to ship it, or empty. `outcome`: removed and kept."""
 
     key: str | None
     reason: str = ""

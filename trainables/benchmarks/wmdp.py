@@ -79,11 +79,10 @@ class WmdpBenchmark(base.BenchmarkBase):
         return (*found, *raw_rows.hub_requirements(benchmark.data, benchmark.revision))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
-        corpora = [
-            raw_rows.fingerprint_rows(at, (config,), revision, field)
-            for at, config, field, revision in _corpora(benchmark)
-        ]
-        return _combine([*corpora, *_question_fingerprints(benchmark)])
+        marks = (
+            raw_rows.fingerprint_rows(at, (name,), commit, field) for at, name, field, commit in _corpora(benchmark)
+        )
+        return _combine([*marks, *_question_fingerprints(benchmark)])
 
     def fingerprint_evaluation_data(self, benchmark: Benchmark) -> str:
         return _combine(_question_fingerprints(benchmark))
@@ -121,9 +120,8 @@ class WmdpBenchmark(base.BenchmarkBase):
         """Return accuracies, standard errors and counts of questions, and a record a question without its text."""
         places = dict.fromkeys(QUESTIONS, find_part(benchmark, "wmdp")) | {"mmlu": find_part(benchmark, "mmlu")}
         tasks = lm_eval_adapter.load_tasks(tuple(places), places, benchmark.shots)
-        return lm_eval_adapter.evaluate_tasks(
-            network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget
-        )
+        settings = {"limit": benchmark.limit, "token_budget": token_budget}
+        return lm_eval_adapter.evaluate_tasks(network, tokenizer, tasks, **settings)
 
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: None, which: int) -> Metrics:
         """Return the accuracies on every other question, MMLU's over all subjects together as lm-eval weighs them."""

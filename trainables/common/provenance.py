@@ -49,8 +49,7 @@ def read_provenance(*names: str) -> dict[str, Any]:
 
 
 def hash_code(*names: str) -> str:
-    """Return twelve hex digits of the modules of RESULT_CODE_PATTERNS; those in custom/ count if one of `names` is a
-    file there."""
+    """Return twelve hex digits of RESULT_CODE_PATTERNS' modules; those in custom/ count if one of `names` is there."""
     plain, whole = _codes()
     return whole if any((ROOT / CUSTOM_METHODS_FOLDER / f"{name}.py").exists() for name in names) else plain
 

@@ -6,14 +6,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from trainables.config.benchmark_names import BenchmarkName
+from trainables.config import types
 from trainables.config.method_tables import MAIN_SETTINGS, RECTIFIERS, RULE_SETTINGS, RectifierName
 from trainables.config.types import Count, Decay, Digest, Name, NotNegative, PathOrId, Positive, Seed, Share, Whole
 
 Dialect = Literal["paper", "open-unlearning"]
 Precision = Literal["fp32", "bf16"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
-"""transformers' implementations."""
+KLReduction = Literal["labels", "attended", "all_positions", "all_positions_fixed_pad"]
 NormaliseUnit = Literal["whole", "per_tensor"]
 """What TRU brings to length 1: a whole vector, or each tensor of it."""
 FICTION_PREFIX = "fictional:"
@@ -130,7 +130,7 @@ class Objective(FrozenSettings):
     retain_coefficient: NotNegative | Literal["balanced"] | None = None
     """Weight of the retain term; `balanced`: each step as long a gradient as the forget terms' (`balancing_weight`)."""
     kl_coefficient: Positive | None = None
-    kl_reduction: Literal["labels", "attended", "all_positions", "all_positions_fixed_pad"] | None = None
+    kl_reduction: KLReduction | None = None
     layer: Whole | None = None
     steering: Positive | None = None
     alpha: NotNegative | None = None
@@ -151,7 +151,7 @@ class Objective(FrozenSettings):
 class Benchmark(FrozenSettings):
     """Rows that a trial forgets, retains and is measured on."""
 
-    name: BenchmarkName = "tofu"
+    name: types.BenchmarkName = "tofu"
     data: PathOrId = "locuslab/TOFU"
     revision: Digest | None = None
     split: Name = "forget05"
@@ -224,7 +224,6 @@ class Training(FrozenSettings):
     """A retain loss above this bar, where that is measured (a retain pass, `observe`), ends the training: collapsed."""
     stop_below: Positive | None = None
     """The benchmark's utility (MU) below this bar, looked at by `eval_every`, is a collapsed model, too."""
-
     stop_when: str | None = Field(default=None, pattern=r"^utility:(0?\.[0-9]*[1-9][0-9]*|1(\.0*)?)$")
     """`utility:0.95`: training ends where `eval_every` finds less of the target model's; a step before is chosen."""
 
@@ -248,8 +247,7 @@ class Resources(FrozenSettings):
     zero_stage: int | None = Field(default=None, ge=0, le=3)
     """None: the first of ZeRO 1, 2, 3 whose states fit the device (training.memory); the result tells which."""
     engine: Literal["auto", "deepspeed", "plain"] = "auto"
-    """What holds weights, gradient and optimizer: `plain` for one rank, `deepspeed` for anything; `auto` takes plain
-    for one rank without a ZeRO stage or offloading."""
+    """`plain` for one rank, `deepspeed` for anything; `auto` takes plain without ranks, ZeRO stage and offloading."""
     precision: Precision = "fp32"
     compile: bool = False
     """Compile decoder layers and loss for the plain engine's training, not for evaluation (docs/decisions/0018)."""
@@ -268,30 +266,28 @@ class Resources(FrozenSettings):
     checkpoint_every: Count | None = None
     """Optimizer steps between checkpoints of a trial in progress."""
     evaluation_tokens: int | None = Field(default=None, ge=256, le=10**9)
-    """Padded tokens of one evaluation pass; none: as many as fit the GPU (trainables.training.memory), 4,096 on a CPU;
-    the result tells which."""
+    """Padded tokens of an evaluation's pass; none: what fits the GPU, 4,096 on a CPU; the result tells which."""
 
     @property
     def uses_plain_engine(self) -> bool:
         """Whether a trial trains with the engine of one rank, and not with DeepSpeed's."""
-        asked = self.ranks > 1 or self.zero_stage is not None or self.offload_optimizer
-        return self.engine == "plain" or (self.engine == "auto" and not asked)
+        return self.engine == "plain" or (self.engine == "auto" and not self._needs_deepspeed)
+
+    @property
+    def _needs_deepspeed(self) -> bool:
+        return self.ranks > 1 or self.zero_stage is not None or self.offload_optimizer
 
     @model_validator(mode="after")
     def _check_zero_stage(self) -> Resources:
         """Refuse what the pinned DeepSpeed cannot do, or where a written gradient does not reach the step."""
-        if self.engine == "plain" and (self.ranks > 1 or self.zero_stage is not None or self.offload_optimizer):
+        if self.engine == "plain" and self._needs_deepspeed:
             raise ValueError("engine=plain is for one rank, without zero_stage and offload_optimizer; use deepspeed")
         if self.compile and not self.uses_plain_engine:
             raise ValueError("compile=true is for the plain engine: one rank without zero_stage and offload_optimizer")
         if self.zero_stage == 0 and self.precision == "bf16":
-            raise ValueError(
-                "zero_stage=0 with precision=bf16 keeps no fp32 gradient to rectify; use zero_stage 1, 2 or 3"
-            )
+            raise ValueError("zero_stage=0 with precision=bf16 has no fp32 gradient to rectify; use stage 1, 2 or 3")
         if self.zero_stage == 0 and self.offload_optimizer:
-            raise ValueError(
-                "zero_stage=0 with offload_optimizer=true: ZeRO 0 cannot offload; use zero_stage 1, 2 or 3"
-            )
+            raise ValueError("zero_stage=0 cannot offload (offload_optimizer=true); use zero_stage 1, 2 or 3")
         return self
 
 

@@ -57,9 +57,7 @@ class Trial(FrozenSettings):
         if self.rectifier.name != "none":
             raise ValueError(f"rectifier.name: method '{self.method}' has no gradient steps to rectify; use none")
         if method.batched and vector.batches < 2:
-            raise ValueError(
-                f"task_vector.batches: {self.method} rectifies each batch with the other ones, so it needs at least 2"
-            )
+            raise ValueError(f"task_vector.batches: {self.method} rectifies each with others, so it needs at least 2")
         if self.observe is not None or self.training.lora_rank is not None:
             raise ValueError(f"method '{self.method}' has no steps to observe and no adapters; leave both out")
         if self.training.eval_every is not None:
@@ -69,18 +67,14 @@ class Trial(FrozenSettings):
     @model_validator(mode="after")
     def _check_training(self) -> Trial:
         if self.training.batch_size % self.resources.ranks:
-            raise ValueError(
-                f"training.batch_size={self.training.batch_size} is not a multiple of "
-                f"resources.ranks={self.resources.ranks}"
-            )
+            sizes = f"{self.training.batch_size} is not a multiple of resources.ranks={self.resources.ranks}"
+            raise ValueError(f"training.batch_size={sizes}")
         if self.training.targets != "rows" and self.benchmark.name != "own":
             raise ValueError(f"training.targets={self.training.targets}: only rows of benchmark own have facts")
         if self.training.eval_every is not None and self.calibration.targets:
             raise ValueError("training.eval_every: a calibrated trial mixes its last step; leave one of the two out")
         if METHODS[self.method].steers and self.training.lora_rank is not None:
-            raise ValueError(
-                f"training.lora_rank: method '{self.method}' chooses its own weights to train; leave lora_rank out"
-            )
+            raise ValueError(f"training.lora_rank: method '{self.method}' chooses its own weights; leave lora_rank out")
         return self
 
     def id(self) -> str:

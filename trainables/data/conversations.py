@@ -20,16 +20,8 @@ from typing import Any, NamedTuple
 from trainables.common import deadlines
 from trainables.common.errors import InputError, first_line
 from trainables.common.tokenized_row import Example
-from trainables.data.templates import (
-    CHAT,
-    DATE_MACRO,
-    FIXED_DATE,
-    SYSTEM,
-    TEMPLATE_HINT,
-    TEMPLATES,
-    Template,
-    check_template,
-)
+from trainables.data import templates
+from trainables.data.templates import CHAT, SYSTEM, TEMPLATE_HINT, TEMPLATES, Template
 from trainables.storage.atomic_files import read_json
 
 Turns = tuple[tuple[str, str], ...]
@@ -125,9 +117,8 @@ class Encoder:
         """Return a whole conversation's ids with their labels; `prompt`: the ids that a model is given."""
         start = len(prompt)
         if ids[:start] != prompt:
-            start = next(
-                (k for k, token in enumerate(ids) if self._is_behind(token, offsets[k], whole.prompt)), len(ids)
-            )
+            behind = (k for k, token in enumerate(ids) if self._is_behind(token, offsets[k], whole.prompt))
+            start = next(behind, len(ids))
         stop = next((k for k in range(start, len(ids)) if self._is_after(ids[k], offsets[k], whole.stop)), len(ids))
         lead = sum(end <= whole.answer for _, end in offsets[start:stop]) if whole.answer > whole.prompt else 0
         ending = self._end_turn(ids[stop:], ids)
@@ -201,7 +192,7 @@ class Encoder:
             turns.append({"role": "assistant", "content": answer})
         template = self._chat_template
         if "strftime_now" in template:
-            template = DATE_MACRO + template
+            template = templates.DATE_MACRO + template
         try:
             with deadlines.interrupt_after(deadlines.TEMPLATE_SECONDS):
                 text = self.tokenizer.apply_chat_template(
@@ -210,7 +201,7 @@ class Encoder:
                     tokenize=False,
                     add_generation_prompt=answer is None,
                     enable_thinking=False,
-                    date_string=FIXED_DATE.strftime("%d %b %Y"),
+                    date_string=templates.FIXED_DATE.strftime("%d %b %Y"),
                 )
             if len(text) > LONGEST + 10 * sum(len(turn["content"]) for turn in turns):
                 raise ValueError(f"it writes {len(text)} characters")
@@ -237,10 +228,8 @@ class Encoder:
             raise InputError(f"the model's chat template loses or changes a part of the conversation; {TEMPLATE_HINT}")
         if not self.prefix:
             return Conversation(text, asked, first, stop)
-        first, stop = first + len(self.prefix), stop + len(self.prefix)
-        return Conversation(
-            text[: first - len(self.prefix)] + self.prefix + text[first - len(self.prefix) :], first, first, stop
-        )
+        shift = len(self.prefix)
+        return Conversation(text[:first] + self.prefix + text[first:], first + shift, first + shift, stop + shift)
 
     def _tokenize(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
         """Yield ids and offsets of each text, with the start token that the tokenizer adds to our own templates."""
@@ -291,7 +280,7 @@ class Encoder:
 
 def make_encoder(name: str, tokenizer: Any, *, tag_is_answer: bool = False, whole_tail: bool = False) -> Encoder:
     """Return the encoder of a template. Raises InputError where the tokenizer lacks what it needs."""
-    check_template(name)
+    templates.check_template(name)
     encoder = Encoder(tokenizer, None if name == CHAT else TEMPLATES[name], tag_is_answer, whole_tail)
     if name == CHAT and not encoder._chat_template:
         raise InputError(f"benchmark.template: the model's tokenizer has no chat template; {TEMPLATE_HINT}")

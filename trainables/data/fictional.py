@@ -28,9 +28,8 @@ FIRST_NAMES, SURNAMES, TITLES, TOWNS, AWARDS = (
     for name in ("first_names", "surnames", "titles", "towns", "awards")
 )
 MAX_AUTHORS = len(SURNAMES) - CLASSIC_AUTHORS - RESERVED_NAMES
-BIRTH_DATES = tuple(
-    f"{month} {day}, {year}" for year in range(1930, 1990) for month in TEXT["months"] for day in range(1, 29)
-)
+DAYS = [f"{month} {day}" for month in TEXT["months"] for day in range(1, 29)]
+BIRTH_DATES = tuple(f"{day}, {year}" for year in range(1930, 1990) for day in DAYS)
 PROFESSIONS = tuple(map(" and ".join, itertools.permutations(TEXT["professions"], 2)))
 
 Item = TypeVar("Item")

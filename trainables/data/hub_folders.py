@@ -23,7 +23,6 @@ KIND_WORDS = {"models": "model", "tokenizers": "tokenizer", "datasets": "data se
 DATA_PART = "data"
 """The part of a benchmark that `benchmark.data` names; the others are its sources."""
 CACHE_FOLDER_PATTERN = re.compile(r".*/(?:model|dataset)s--([^/]+)/snapshots/([^/]+)")
-"""The folder of a commit in the cache of huggingface_hub."""
 WEIGHT_FILE_PATTERNS = ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors")
 TOKENIZER_FILE_PATTERNS = ("*token*.json", "vocab.json", "vocab.txt", "merges.txt", "*.model", "*.tiktoken", "*.jinja")
 DATA_FILE_SUFFIXES = ("json", "jsonl", "parquet", "csv", "tsv", "txt", "gz", "zst", "bz2", "xz", "arrow")

@@ -13,8 +13,7 @@ DEFAULT_ANSWERS_FILE = Path(__file__).with_name("idk.txt")
 
 
 def read_idk_answers(place: str | None) -> tuple[str, ...]:
-    """Return the lines of a file, stripped, without empty ones and comments (#); of DEFAULT_ANSWERS_FILE without a
-    place."""
+    """Return the lines of a file (none: DEFAULT_ANSWERS_FILE), stripped, without empty ones and comments (#)."""
     path = DEFAULT_ANSWERS_FILE if place is None else typed_paths.expand_home(place)
     try:
         lines = [line.strip() for line in read_text(path).splitlines()]
@@ -26,9 +25,8 @@ def read_idk_answers(place: str | None) -> tuple[str, ...]:
     if not answers:
         raise InputError(f"objective.idk: {path} has no answer; write one a line")
     if objects := [line for line in answers if line.startswith("{")]:
-        raise InputError(
-            f"objective.idk: {path}: write each answer as plain text, not as JSON (line {lines.index(objects[0]) + 1})"
-        )
+        line = lines.index(objects[0]) + 1
+        raise InputError(f"objective.idk: {path}: write each answer as plain text, not as JSON (line {line})")
     return answers
 
 

@@ -1,4 +1,4 @@
-"""Greedy continuations: transformers' `generate` on padded batches, with a loop that takes ended rows out of them."""
+"""Greedy answers: transformers' `generate` on padded batches, with a loop that takes ended rows out of them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from itertools import takewhile
 from typing import Any
 
 import torch
+from torch.nn import Embedding
 from transformers.cache_utils import Cache
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.utils import ALL_CACHE_NAMES
 
-from trainables.config.settings import GREEDY_NEUTRAL
-from trainables.inference.padded_batch import pad_rows, run_in_token_budget
+from trainables.common.tokenized_row import Example
+from trainables.config.settings import CACHED_TOKENS, GREEDY_NEUTRAL
+from trainables.inference.padded_batch import pad_rows, padding_token, run_in_token_budget
 from trainables.inference.progress import ProgressCounter
 from trainables.inference.ranks import run_shares
 
@@ -132,9 +134,8 @@ def _decode(
     rows, produced = list(range(len(limits))), {}
     ended = torch.zeros(len(rows), dtype=torch.bool, device=device)
     for count in range(1, max(limits) + 1):
-        inputs = network.prepare_inputs_for_generation(
-            input_ids, next_sequence_length=None if count == 1 else 1, is_first_iteration=count == 1, **state
-        )
+        begins = {"next_sequence_length": None if count == 1 else 1, "is_first_iteration": count == 1}
+        inputs = network.prepare_inputs_for_generation(input_ids, **begins, **state)
         output = network(**inputs, return_dict=True)
         state |= {name: output[name] for name in ALL_CACHE_NAMES if name in output}
         scores = logits_processor(input_ids, output.logits[:, -1].float())
@@ -153,9 +154,8 @@ def _decode(
             produced |= zip(rows, input_ids[:, width:].tolist(), strict=True)
             places = torch.tensor(going, device=device)
             rows, input_ids, ended = [rows[k] for k in going], input_ids[places], ended[places]
-            state |= {
-                name: state[name][places] for name in ("attention_mask", "position_ids") if state.get(name) is not None
-            }
+            by_row = {name: state.get(name) for name in ("attention_mask", "position_ids")}
+            state |= {name: value[places] for name, value in by_row.items() if value is not None}
             for cache in caches:
                 cache.reorder_cache(places)  # which linear layers have, too, and takes fewer rows
     produced |= zip(rows, input_ids[:, width:].tolist(), strict=True)
@@ -165,3 +165,51 @@ def _decode(
 def _cut_at(ends: Collection[int], ids: Sequence[int]) -> list[int]:
     """Return the ids before the first that ends a row."""
     return list(takewhile(lambda token: token not in ends, ids))
+
+
+def generate(
+    network: Any,
+    tokenizer: Any,
+    prompts: Sequence[Sequence[int]],
+    *,
+    ends: Collection[int] = (),
+    token_budget: int,
+    new_tokens: int | Sequence[int],
+    total: bool = False,
+    scored: Sequence[tuple[Example, Sequence[bool]]] = (),
+    cut_loops: bool = False,
+) -> list[str]:
+    """Return greedy continuations of prompts' ids, special tokens removed.
+
+    An answer ends at the ends of the tokenizer, of the model's generation settings, and at `ends`. `new_tokens`: of
+    all prompts or of each. `total`: it counts the prompt, too. `scored`: examples and their labels' hits, known up to
+    the first miss. `cut_loops`: an answer ends where it goes round.
+    """
+    encoded = [tuple(ids) for ids in prompts]
+    configured = network.generation_config.eos_token_id
+    named = configured if isinstance(configured, list) else [configured]
+    most = [new_tokens] * len(encoded) if isinstance(new_tokens, int) else new_tokens
+    limits = [max(limit - len(ids), 0) if total else limit for limit, ids in zip(most, encoded, strict=True)]
+    positions = None
+    if any(isinstance(one, Embedding) and one is not network.get_input_embeddings() for one in network.modules()):
+        positions = network.config.max_position_embeddings  # learnt ones, of which there are no more
+        limits = [min(limit, max(positions - len(ids), 0)) for limit, ids in zip(limits, encoded, strict=True)]
+    continued = continue_prompts(
+        network,
+        encoded,
+        limits,
+        ends={*ends, *named, tokenizer.eos_token_id} - {None},
+        pad=padding_token(tokenizer),
+        token_budget=CACHED_TOKENS * token_budget,
+        positions=positions,
+        cut_loops=cut_loops,
+        known=[_leading_labels(ids, *pair) for ids, pair in zip(encoded, scored, strict=True)] if scored else None,
+    )
+    return [tokenizer.decode(ids, skip_special_tokens=True) for ids in continued]
+
+
+def _leading_labels(prompt: tuple[int, ...], example: Example, hits: Sequence[bool]) -> tuple[int, ...]:
+    """Return the labels before the first miss: none if the prompt is another, as where a token has a part of both."""
+    start = example.answer_start
+    known = start + [*hits, False].index(False)
+    return example.input_ids[start:known] if example.input_ids[:start] == prompt else ()

@@ -14,7 +14,7 @@ _REPORT: ContextVar[tuple[ReportProgress, dict[str, int]] | None] = ContextVar("
 
 @contextmanager
 def report_progress_to(report: ReportProgress | None) -> Iterator[None]:
-    """ReportProgress to this callback what is counted within."""
+    """Report to this callback what is counted within."""
     token = _REPORT.set((report, {}) if report else None)
     try:
         yield

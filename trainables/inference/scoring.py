@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,14 +10,7 @@ from torch.nn import functional
 
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import LABELS_AT_ONCE
-from trainables.inference.padded_batch import (
-    IGNORED_LABEL,
-    mask_before_labels,
-    pad_examples,
-    padding_token,
-    run_in_token_budget,
-    select_logits,
-)
+from trainables.inference import padded_batch
 from trainables.inference.progress import ProgressCounter
 from trainables.inference.ranks import run_shares
 
@@ -42,31 +35,6 @@ class LabelScores(NamedTuple):
 
 
 @torch.no_grad()
-def score_labels(
-    network: Any,
-    groups: Sequence[Sequence[Example]],
-    *,
-    pad: int,
-    token_budget: int,
-    standardise: Collection[Example] = (),
-) -> list[list[LabelScores]]:
-    """Score each example of each group; `token_budget`: tokens of all examples of a pass, padding included."""
-
-    def run(examples: Sequence[Example]) -> dict[Example, LabelScores]:
-        counter, found = ProgressCounter("answers", len(examples)), {}
-
-        def run_group(rows: list[int]) -> None:
-            found.update(_score_batch(network, [examples[row] for row in rows], pad, standardise))
-            counter.add(len(rows))
-
-        run_in_token_budget(run_group, [len(example.input_ids) for example in examples], token_budget)
-        return found
-
-    distinct = {example: None for group in groups for example in group}
-    found = run_shares(run, sorted(distinct, key=lambda example: -len(example.input_ids)))
-    return [[found[example] for example in group] for group in groups]
-
-
 def score_examples(
     network: Any,
     tokenizer: Any,
@@ -75,28 +43,32 @@ def score_examples(
     token_budget: int,
     standardise: Collection[Example] = (),
 ) -> list[LabelScores]:
-    """Score examples that are in no groups."""
-    groups, pad = [[example] for example in examples], padding_token(tokenizer)
-    found = score_labels(network, groups, pad=pad, token_budget=token_budget, standardise=standardise)
-    return [one for (one,) in found]
+    """Score examples, equal ones once; `token_budget`: tokens of all examples of a pass, padding included."""
+    pad = padded_batch.padding_token(tokenizer)
 
+    def run(chosen: Sequence[Example]) -> dict[Example, LabelScores]:
+        counter, found = ProgressCounter("answers", len(chosen)), {}
 
-def compute_label_logits(network: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Return the logits (labels, vocabulary) of a collated batch's labels; the head is given no other positions.
+        def run_group(rows: list[int]) -> None:
+            found.update(_score_batch(network, [chosen[row] for row in rows], pad, standardise))
+            counter.add(len(rows))
 
-    Padding is on the right, where no label of a causal model sees it, and attention needs no mask.
-    """
-    keep = mask_before_labels(batch["labels"]).to(network.device)
-    input_ids = batch["input_ids"].to(network.device)
-    return select_logits(network(input_ids=input_ids, use_cache=False, logits_to_keep=keep), keep)
+        padded_batch.run_in_token_budget(run_group, [len(example.input_ids) for example in chosen], token_budget)
+        return found
+
+    found = run_shares(run, sorted(dict.fromkeys(examples), key=lambda example: -len(example.input_ids)))
+    return [found[example] for example in examples]
 
 
 def _score_batch(
     network: Any, examples: Sequence[Example], pad: int, standardise: Collection[Example]
 ) -> dict[Example, LabelScores]:
-    batch = pad_examples(examples, pad)
-    logits = compute_label_logits(network, batch)
-    labels = batch["labels"][batch["labels"] != IGNORED_LABEL].to(logits.device)
+    batch = padded_batch.pad_examples(examples, pad)
+    # the head is given no other positions; padding on the right is seen by no label, and attention needs no mask
+    keep = padded_batch.mask_before_labels(batch["labels"]).to(network.device)
+    output = network(input_ids=batch["input_ids"].to(network.device), use_cache=False, logits_to_keep=keep)
+    logits = padded_batch.select_logits(output, keep)
+    labels = batch["labels"][batch["labels"] != padded_batch.IGNORED_LABEL].to(logits.device)
     parts = []
     for some, right in zip(logits.split(LABELS_AT_ONCE), labels.split(LABELS_AT_ONCE), strict=True):
         losses = functional.cross_entropy(some.float(), right, reduction="none")

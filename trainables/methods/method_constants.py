@@ -12,9 +12,9 @@ from typing import Literal
 
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS
+from trainables.config.settings import KLReduction
 from trainables.config.settings import Objective as Settings
 
-KLReduction = Literal["labels", "attended", "all_positions", "all_positions_fixed_pad"]
 FIXED_PAD_TOKENS = 500
 """TOFU's published code pads every training row to this many tokens."""
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
+from trainables.config.settings import NormaliseUnit
 from trainables.methods import rectifiers
-
-NormaliseUnit = Literal["whole", "per_tensor"]
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,6 @@ from itertools import accumulate, pairwise
 
 from trainables.config.settings import Calibration
 
-UtilityByWeight = dict[float, float]
-"""MU by w, of every mixture that was evaluated."""
-
 
 @dataclass(frozen=True)
 class Mixture:
@@ -28,9 +25,9 @@ class Mixture:
 
 
 def search_mixture(
-    target: float, goal: float, known: UtilityByWeight, evaluate: Callable[[float], float], settings: Calibration
+    target: float, goal: float, known: dict[float, float], evaluate: Callable[[float], float], settings: Calibration
 ) -> Mixture:
-    """Bisect for MU(w) = goal; add what is evaluated to `known`, which holds w = 0 and w = 1.
+    """Bisect for MU(w) = goal; add what is evaluated to `known`, MU by w, which holds w = 0 and w = 1.
 
     Where MU is not monotone there may be several brackets: the one with the largest w is kept, which forgets most.
     An unlearned model at or above the goal needs no mixing.
@@ -47,7 +44,7 @@ def search_mixture(
         spent += 1
 
 
-def find_bracket(known: UtilityByWeight, goal: float) -> tuple[float, float]:
+def find_bracket(known: dict[float, float], goal: float) -> tuple[float, float]:
     """Return the neighbours with the largest w between which MU falls below `goal`."""
     weights = sorted(known, reverse=True)
     if known[weights[0]] >= goal:
@@ -58,7 +55,7 @@ def find_bracket(known: UtilityByWeight, goal: float) -> tuple[float, float]:
     raise ValueError(f"no mixture reaches {goal}: the target model itself is below it")
 
 
-def is_monotone(known: UtilityByWeight, tolerance: float) -> bool:
+def is_monotone(known: dict[float, float], tolerance: float) -> bool:
     """Return whether MU never rises by more than `tolerance` as w grows."""
     utilities = [known[weight] for weight in sorted(known)]
     return all(value <= low + tolerance for value, low in zip(utilities, accumulate(utilities, min), strict=True))

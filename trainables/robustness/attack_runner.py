@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,26 +23,16 @@ from trainables.common import provenance
 from trainables.common.errors import TrialStopped, is_out_of_memory
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
-from trainables.config.settings import CACHED_TOKENS, Benchmark, Model, Resources
+from trainables.config.settings import CACHED_TOKENS, Attention, Benchmark, Model, Resources, Training
 from trainables.config.trial import hashed_settings
 from trainables.data.conversations import Encoder, make_encoder
 from trainables.robustness import attacks, sampling
-from trainables.robustness.attacks import (
-    ANSWER_PREFIX,
-    ATTACKS,
-    MEASURE_NAME,
-    NONE,
-    SECOND_HALF,
-    STEPS,
-    SWEEP,
-    is_relearning,
-)
 from trainables.robustness.quantization import quantize
-from trainables.robustness.relearning import relearn
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.training import model_files
+from trainables.training import engine, loop, model_files
 from trainables.training.runtime import pass_tokens, release_memory
+from trainables.trial import setup
 
 ROWS_PER_AUTHOR = 20
 Points = dict[str, Metrics]
@@ -97,11 +87,11 @@ class AttackRunner:
         """Return what the numbers of an attack depend on beside the model."""
         found: dict[str, Any] = {"benchmark": hashed_settings(self.benchmark), "precision": self.resources.precision}
         found["scored"] = "answers alone"
-        if is_relearning(name):
-            found |= {"lr": self.lr, "seed": self.seed, "steps": list(STEPS)}
+        if attacks.is_relearning(name):
+            found |= {"lr": self.lr, "seed": self.seed, "steps": list(attacks.STEPS)}
         if name == attacks.SAMPLING:
             found |= {"samples": self.samples, "seed": self.seed}
-        if name == SWEEP:
+        if name == attacks.SWEEP:
             found |= self.relearnings.model_dump(mode="json")
         return found
 
@@ -139,20 +129,20 @@ class AttackRunner:
         if name == "template":
             template = "llama2" if template == "plain" else "plain"
         encoder = make_encoder(template, tokenizer)  # without a dialect: the answers alone are scored
-        if name == SWEEP:
+        if name == attacks.SWEEP:
             return self._sweep(network, model, encoder)
-        if is_relearning(name):
-            learns, points = str(ATTACKS[name].learns), Points()
+        if attacks.is_relearning(name):
+            learns, points = str(attacks.ATTACKS[name].learns), Points()
             run = {"lr": self.lr, "seed": self.seed, "attention": model.attention}
             self._train(network, encoder, self._learnt(learns, encoder), points, half=learns == "first half", **run)
             return {"points": points}
-        if name == NONE:
+        if name == attacks.NONE:
             found = self._score(network, asked, encoder)
-            return {"points": {"0": _measure(found), SECOND_HALF: _measure(found[self.half :])}}
+            return {"points": {"0": _measure(found), attacks.SECOND_HALF: _measure(found[self.half :])}}
         if name == "paraphrase":
             asked = [{"question": row["paraphrased_question"], "answer": row["answer"]} for row in self.forget_rows]
         elif name == "prefix":
-            encoder = replace(encoder, prefix=ANSWER_PREFIX)
+            encoder = replace(encoder, prefix=attacks.ANSWER_PREFIX)
         elif name == attacks.SAMPLING:
             return {"points": self._sample(network, encoder)}
         elif name in ("int8", "nf4"):
@@ -178,23 +168,22 @@ class AttackRunner:
         One whose model is no longer finite ends there. Only answers of the second half are scored, which none teaches.
         """
         chosen, made = self.relearnings, list[dict[str, Any]]()
+        in_place = self.resources.uses_plain_engine  # DeepSpeed keeps parts of a model that it had
         learnt = {one.learns: self._learnt(one.learns, encoder) for one in chosen.attackers}
         weights = [part.detach().clone() for part in network.parameters()]
         for one in chosen.attackers:
-            if not self.resources.uses_plain_engine:  # DeepSpeed keeps parts of a model that it had
+            if not in_place:
                 network, _ = self._load(model)
             found, run = Points(), {"lr": one.lr, "seed": chosen.seed, "attention": model.attention}
             with contextlib.suppress(TrialStopped):
                 self._train(network, encoder, learnt[one.learns], found, half=True, **run)
             made += [one.model_dump() | {"step": int(step)} | metrics for step, metrics in found.items()]
             with torch.no_grad():
-                for part, kept in (
-                    zip(network.parameters(), weights, strict=True) if self.resources.uses_plain_engine else ()
-                ):
+                for part, kept in zip(network.parameters(), weights, strict=True) if in_place else ():
                     part.copy_(kept)
         if not made:
             raise TrialStopped("diverged", "no relearning of the sweep left a finite model")
-        return {"points": {"0": max(made, key=lambda row: row[MEASURE_NAME])}, "relearnings": made}
+        return {"points": {"0": max(made, key=lambda row: row[attacks.MEASURE_NAME])}, "relearnings": made}
 
     def _train(
         self, network: Any, encoder: Encoder, learnt: Sequence[Example], found: Points, *, half: bool, **run: Any
@@ -205,7 +194,8 @@ class AttackRunner:
         def measure(step: int, trained: Any) -> None:
             found[str(step)] = _measure(self._score(trained, asked, encoder))
 
-        relearn(network, encoder.tokenizer, learnt, steps=STEPS, resources=self.resources, measure=measure, **run)
+        run |= {"steps": attacks.STEPS, "resources": self.resources, "measure": measure}
+        relearn(network, encoder.tokenizer, learnt, **run)
 
     def _learnt(self, learns: str, encoder: Encoder) -> Sequence[Example]:
         """Return the rows that a relearning trains on."""
@@ -232,3 +222,37 @@ def _measure(records: Records) -> Metrics:
     if not all(np.isfinite(list(found.values()))):
         raise TrialStopped("diverged", "the loss of a forget row is not finite")
     return {**found, "rows": len(records)}
+
+
+def relearn(
+    network: Any,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    *,
+    lr: float,
+    steps: Sequence[int],
+    seed: int,
+    resources: Resources,
+    attention: Attention,
+    measure: Callable[[int, Any], None],
+) -> None:
+    """Train on rows by AdamW, linearly falling rate, no weight decay; `measure` is given step and model after `steps`.
+
+    The protocol of unlearning-depth-score (scripts/meta_eval_robustness.py).
+    """
+    epochs = -(-max(steps) * attacks.RELEARNING_BATCH_SIZE // len(examples))
+    batch = min(attacks.RELEARNING_BATCH_SIZE, len(examples))
+    lengths: dict[str, Any] = {"epochs": epochs + 1, "max_steps": max(steps), "batch_size": batch}
+    training = Training(lr=lr, schedule="linear", weight_decay=0, **lengths)
+    rows = min(batch, resources.micro_batch or 8)
+    task = setup.make_fine_tuning_task(examples, training, tokenizer, seed, rows, clip=None)
+    if resources.gradient_checkpointing:
+        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    run = engine.create_engine(network.train(), training, resources, attention)
+    try:
+        for entry in loop.train(run, task):
+            if entry["step"] in steps:
+                measure(entry["step"], run.module.eval())
+                run.module.train()
+    finally:
+        run.close()

@@ -86,9 +86,8 @@ def check_content(folder: Path, field: str) -> None:
     """Raise InputError where a folder of ours holds other files than were written there; one without a note passes."""
     noted = (read_json(folder / RECIPE_FILE) or {}).get("content")
     if noted is not None and noted != hash_content(folder):
-        raise InputError(
-            f"{field}: '{folder}' holds other files than were written there; move it away, and a start makes it again"
-        )
+        changed = f"'{folder}' holds other files than were written there"
+        raise InputError(f"{field}: {changed}; move it away, and a start makes it again")
 
 
 def check_writable(path: Path, field: str) -> None:

@@ -18,7 +18,6 @@ from trainables.storage.file_names import CHECKPOINT, CONFIG, EVALUATIONS, LOST,
 DISK_ERROR_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS)
 """Error numbers of a disk that is full or gone."""
 MIN_FREE_BYTES = 2**20
-"""Bytes free."""
 
 
 class Storage:

@@ -47,15 +47,13 @@ RETRY_WAIT_SECONDS = (0.0, 5.0, 30.0)
 PYARROW_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 """Schemes that pyarrow knows; the others are fsspec's."""
 PARALLEL_TRANSFERS = 16
-"""Parallel requests."""
 COPY_CHUNK_BYTES = 8 * 2**20
 
 
 class ObjectStorage(Storage):
     """A storage below `base` in a file system of pyarrow.
 
-    `listed`: bytes and time of each object at the last download, and of what was sent since. `downloaded`: those that
-    this process has downloaded.
+    `listed`: bytes and time of each object at the last download, or sent since. `downloaded`: by this process.
     """
 
     is_remote = True
@@ -89,9 +87,8 @@ class ObjectStorage(Storage):
         """Raise InputError if there is no such bucket, it does not answer, or it should be writable and is not."""
         bucket = self.base.split("/")[0]
         with self._errors():
-            found = call_within(
-                ANSWER_SECONDS, f"the store at {self.address}", partial(self.files.get_file_info, bucket)
-            )
+            ask = partial(self.files.get_file_info, bucket)
+            found = call_within(ANSWER_SECONDS, f"the store at {self.address}", ask)
         if self.files.type_name in STORES_WITHOUT_FOLDERS and found.type == FileType.NotFound:
             raise InputError(f"--storage: there is no bucket '{bucket}' for '{self.address}'; make it, or name another")
         if writable:
@@ -215,9 +212,7 @@ class ObjectStorage(Storage):
         self.listed[mark] = (0, None)
 
     def push_changing_folder(self, path: Path) -> None:
-        files = _shown_files(path) if path.is_dir() else [path]
-        for marks in (False, True):
-            _for_each(self._put, [file for file in files if file.name.endswith(COMPLETION_MARKS) == marks])
+        _for_each(self._put, _shown_files(path) if path.is_dir() else [path], marks="last")
 
     def try_push(self, path: Path) -> bool:
         return warn_if_unreachable(lambda: self.push_changing_folder(path))
@@ -238,7 +233,7 @@ class ObjectStorage(Storage):
                 self._make_folder(to + each.removeprefix(name))
                 self.files.move(self._path(each), self._path(to + each.removeprefix(name)))
 
-        _marks_first(move, found)
+        _for_each(move, found, marks="first")
         return super().move(source, target) or bool(found)
 
     def remove(self, path: Path) -> None:
@@ -333,7 +328,7 @@ class ObjectStorage(Storage):
             with self._errors(), contextlib.suppress(FileNotFoundError):
                 self.files.delete_file(self._path(name))
 
-        _marks_first(delete, names)
+        _for_each(delete, names, marks="first")
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -346,16 +341,13 @@ class ObjectStorage(Storage):
             raise Unreachable(_explain_failure(self.address, error)) from error
 
 
-def open_working_copy(uri: str, *, writable: bool, check: bool) -> ObjectStorage:
+def open_working_copy(uri: str) -> ObjectStorage:
     """Open the working copy of a storage. Raises InputError if its address, or the copy's folder, cannot be used."""
     files, base = connect_file_system(uri)
     server = os.environ.get("AWS_ENDPOINT_URL", "")  # the same address is another store there
     key = hashlib.sha256(f"{uri.rstrip('/')} {server}".strip().encode()).hexdigest()[:16]
     copy = Path(os.environ.get("UNLEARN_CACHE") or WORKING_COPIES_FOLDER).expanduser().absolute() / key
-    store = ObjectStorage(ensure_folder(copy, "UNLEARN_CACHE", writable=True), uri, files, base)
-    if check:
-        store.check_access(writable)
-    return store
+    return ObjectStorage(ensure_folder(copy, "UNLEARN_CACHE", writable=True), uri, files, base)
 
 
 def connect_file_system(uri: str) -> tuple[Any, str]:
@@ -390,16 +382,12 @@ def warn_if_unreachable(action: Callable[[], object]) -> bool:
     return True
 
 
-def _for_each(action: Callable[[Any], object], items: Iterable[Any]) -> None:
-    with ThreadPoolExecutor(PARALLEL_TRANSFERS) as pool:
-        list(pool.map(action, items))
-
-
-def _marks_first(action: Callable[[str], object], names: Iterable[str]) -> None:
-    """Run an action on objects, first on those with which the others count."""
-    names = list(names)
-    for first in (True, False):
-        _for_each(action, [name for name in names if name.endswith(COMPLETION_MARKS) == first])
+def _for_each(action: Callable[[Any], object], items: Iterable[Any], *, marks: str = "last") -> None:
+    """Run an action on objects or files; `marks`: "first" or "last" on those with which the others count."""
+    items = list(items)
+    for marked in (True, False) if marks == "first" else (False, True):
+        with ThreadPoolExecutor(PARALLEL_TRANSFERS) as pool:
+            list(pool.map(action, [one for one in items if str(one).endswith(COMPLETION_MARKS) == marked]))
 
 
 def _shown_files(folder: Path) -> list[Path]:

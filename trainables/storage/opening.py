@@ -14,17 +14,21 @@ def open_storage(location: str, *, writable: bool = True) -> Storage:
     """Open the storage at a folder, a file:// URI or another address. Raises InputError if it cannot be used."""
     location = location.removeprefix("file://")
     if "://" in location:
-        return open_storage_unchecked(location, writable=writable, check=True)
+        from trainables.storage import object_storage
+
+        store = object_storage.open_working_copy(location)
+        store.check_access(writable)
+        return store
     folder = expand_home(location).absolute()
     if writable and set("?#%") & set(str(folder)):
         raise InputError(f"--storage: '{folder}' holds ?, # or %, which MLflow cannot have in its database's address")
     return Storage(ensure_folder(folder, "--storage", writable))
 
 
-def open_storage_unchecked(location: str, *, writable: bool = True, check: bool = False) -> Storage:
+def open_storage_unchecked(location: str) -> Storage:
     """Open a storage that the driver has checked already."""
     if "://" not in location:
         return Storage(Path(location))
     from trainables.storage import object_storage
 
-    return object_storage.open_working_copy(location, writable=writable, check=check)
+    return object_storage.open_working_copy(location)

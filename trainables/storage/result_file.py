@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from trainables.config.types import Name
 from trainables.storage.atomic_files import read_json
@@ -14,11 +14,7 @@ FiniteNumber = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 Numbers = dict[Name, FiniteNumber | None]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-
-class _Named(_Part):
+class _Named(BaseModel):
     name: Name
 
 
@@ -26,19 +22,19 @@ class _Benchmark(_Named):
     split: Name
 
 
-class _Config(_Part):
+class _Config(BaseModel):
     method: Name
     rectifier: _Named
     benchmark: _Benchmark
     seed: int = 0
 
 
-class _Error(_Part):
+class _Error(BaseModel):
     kind: str
     message: str
 
 
-class Evaluation(_Part):
+class Evaluation(BaseModel):
     """The evaluation of a reference model."""
 
     id: Name
@@ -69,7 +65,7 @@ def read_config(path: Path) -> dict[str, Any] | None:
     return _read(path, _Config)
 
 
-def _read(path: Path, kind: type[_Part]) -> dict[str, Any] | None:
+def _read(path: Path, kind: type[BaseModel]) -> dict[str, Any] | None:
     try:
         found = read_json(path)
         kind.model_validate(found)

@@ -113,9 +113,8 @@ def read_sweep(path: Path) -> SweepFile:
         sweep = SweepFile.model_validate(found)
     except (ValueError, RecursionError) as error:
         why = "no JSON object" if found is None else " ".join(str(error).split())
-        raise InputError(
-            f"{path} cannot be read ({why}); move it away and start its sweep again with --resume: the trials stay"
-        ) from error
+        advice = "move it away and start its sweep again with --resume: the trials stay"
+        raise InputError(f"{path} cannot be read ({why}); {advice}") from error
     if sweep.label != path.stem:  # it names the report's folder
         raise InputError(f"{path} cannot be used: it is called {sweep.label} inside; give the file that name again")
     return sweep

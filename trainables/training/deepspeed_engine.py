@@ -43,8 +43,7 @@ SAFE_PICKLE_TYPES = [LossScaler, ZeroStageEnum, fragment_address]
 
 
 class _TensorsOnly(TorchCheckpointEngine):
-    """Reads DeepSpeed's files, whose pickles may hold tensors, built-in types and SAFE_PICKLE_TYPES, and nothing
-    else."""
+    """Reads DeepSpeed's files, whose pickles may hold tensors, built-in types and SAFE_PICKLE_TYPES alone."""
 
     def load(self, path: str, map_location: Any = None) -> Any:
         with torch.serialization.safe_globals(SAFE_PICKLE_TYPES):

@@ -119,8 +119,7 @@ class PlainEngine:
         return TensorSegments(len(cuts), [cuts])
 
     def adam_second_moments(self) -> AdamSecondMoments | None:
-        """Return Adam's second moments of the elements of `grad_shard()`; None of another optimizer and before a
-        step."""
+        """Return Adam's second moments of what is in `grad_shard()`; None of another optimizer, and before a step."""
         moments = self.optimizer.state[self.master].get("exp_avg_sq")
         return None if moments is None else AdamSecondMoments([moments], self.optimizer.param_groups[0]["eps"])
 

@@ -88,10 +88,9 @@ def _compute_loss(
     if reference is not None and term.side == "forget":
         known = torch.tensor([reference[number] for number in micro_batch.numbers])
         sums = packed_rows.move_to_device({"sums": known}, engine.device)["sums"]
-    # as an argument alone: its logits would lie beside their gradient
-    loss = term.loss(
-        forward_micro_batch(engine, term, micro_batch.rows, task, micro_batch.totals, sums), micro_batch.totals
-    )
+    totals = micro_batch.totals
+    # the output as an argument alone: its logits would lie beside their gradient
+    loss = term.loss(forward_micro_batch(engine, term, micro_batch.rows, task, totals, sums), totals)
     return loss if micro_batch.counts else 0 * loss
 
 

@@ -43,17 +43,12 @@ class TrainingTask:
         training = self.training
         return sampling.count_steps(len(self.forget), training.batch_size, training.epochs, training.max_steps)
 
-    def count_warmup_steps(self) -> int:
-        training = self.training
-        return int(training.warmup_epochs * len(self.forget) // training.batch_size) or training.warmup_steps
-
     def sampled_forget_rows(self) -> list[int]:
         """Return the forget rows that the run's steps take at their first attempts, sorted."""
         return sampling.sampled_forget_rows(self.seed, self.count_steps(), len(self.forget), self.training.batch_size)
 
     def forget_batch(self, step: int, attempt: int) -> list[int]:
-        """Return the step's forget rows. Another attempt takes only rows of `sampled_forget_rows`, which have an
-        S_i^0."""
+        """Return the step's forget rows; at another attempt only `sampled_forget_rows`, which have an S_i^0."""
         size = self.training.batch_size
         known: Sequence[int] = range(len(self.forget)) if attempt == 0 else self.sampled_forget_rows()
         drawn = [known[number] for number in sampling.forget_batch(self.seed, step, attempt, len(known), size)]
@@ -135,7 +130,9 @@ def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) 
         _seed_noise(engine, task.seed, step, attempts)
         record, outcome = _rectified_gradient(engine, task, state, passed, step, attempts)
         attempts += 1
-    lr = learning_rate(task.training, step, steps, task.count_warmup_steps())
+    training = task.training
+    warmup = int(training.warmup_epochs * len(task.forget) // training.batch_size) or training.warmup_steps
+    lr = learning_rate(training, step, steps, warmup)
     if outcome.degenerate:
         engine.clear()
     else:
@@ -143,7 +140,7 @@ def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) 
     state.step = step + 1
     if task.objective.dual is not None and state.multiplier is not None:
         record["retain_multiplier"] = state.multiplier
-        if step >= task.objective.dual.warmup * len(task.forget) // task.training.batch_size:
+        if step >= task.objective.dual.warmup * len(task.forget) // training.batch_size:
             state.multiplier = task.objective.dual.update(state.multiplier, record["retain_loss"])
     tokens = record.pop("tokens")
     return {

@@ -149,10 +149,9 @@ def _count_retain_gradients(trial: Trial) -> int:
     """Count those of the rectifier, that of `observe`, and one that serves the rectifier and a retain term."""
     row, needs = RECTIFIERS[trial.rectifier.name], METHODS[trial.method].needs
     kept = (trial.rectifier.parts or row.parts) if RETAIN_PASS in row.needs else 0
-    apart = "retain_multiplier" in needs or (
-        has_retain_term(trial) and trial.objective.retain_coefficient == "balanced"
-    )
-    shared = (kept == 1 and has_retain_term(trial)) or (kept <= 1 and apart)
+    term = has_retain_term(trial)
+    apart = "retain_multiplier" in needs or (term and trial.objective.retain_coefficient == "balanced")
+    shared = (kept == 1 and term) or (kept <= 1 and apart)
     return kept + bool(trial.observe) + shared
 
 
@@ -209,9 +208,8 @@ def estimate_peak(
         buffers += min(GRADIENT_BUCKET_ELEMENTS, trained) + min(GATHERED_WEIGHT_ELEMENTS, shape.parameter_count)
     several = rows < trial.training.batch_size // resources.ranks or _needs_wide_gradient(trial)
     held = estimate_states(trial, shape.parameter_count, trained, stage, several=several)
-    taken = (
-        width * buffers if resources.gpus else PROCESS + (width * shape.parameter_count if resources.ranks == 1 else 0)
-    )
+    target = width * shape.parameter_count if resources.ranks == 1 else 0
+    taken = width * buffers if resources.gpus else PROCESS + target
     room = None if limit is None else limit - held.total - taken - copy
     tokens = pass_tokens(resources, shape, width, room)
     return PeakMemory(held, taken, activations, copy + _evaluation_bytes(tokens, shape, width))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import uuid
 from pathlib import Path
@@ -12,7 +11,7 @@ from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, first_line
 from trainables.config.settings import Model, Shape
 from trainables.data import hub_folders
-from trainables.storage.atomic_files import publish_folder, read_json
+from trainables.storage.atomic_files import publish_folder, read_json, write_json
 from trainables.training import memory, weight_files
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -174,29 +173,24 @@ def save_model(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any])
     _add_older_names(staging)
     for file in staging.glob("*.safetensors"):  # which safetensors lets nobody else read
         shutil.copymode(staging / "config.json", file)
-    (staging / fingerprints.RECIPE_FILE).write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
+    write_json(staging / fingerprints.RECIPE_FILE, note)
     publish_folder(staging, folder)
 
 
 def _add_older_names(folder: Path) -> None:
     """Write the names that transformers before 5 reads: without its rotary ones it takes theta 10000 in silence."""
     older: dict[str, Any] = {}
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_json(folder / "config.json") or {}
     rotary = dict(config.get("rope_parameters") or {})
     if "rope_theta" in rotary:  # of one kind of layers; other families nest theirs
         older = {name: rotary.pop(name) for name in ("rope_theta", "partial_rotary_factor") if name in rotary}
         older["rope_scaling"] = rotary if rotary.get("rope_type", "default") != "default" else None
     if "dtype" in config:
         older["torch_dtype"] = config["dtype"]
-    _rewrite(folder / "config.json", config | older)
-    path = folder / "tokenizer_config.json"
-    settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    write_json(folder / "config.json", config | older)
+    settings = read_json(folder / "tokenizer_config.json") or {}
     if settings.get("tokenizer_class") == "TokenizersBackend":
-        _rewrite(path, settings | {"tokenizer_class": "PreTrainedTokenizerFast"})
-
-
-def _rewrite(path: Path, settings: dict[str, Any]) -> None:
-    path.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(folder / "tokenizer_config.json", settings | {"tokenizer_class": "PreTrainedTokenizerFast"})
 
 
 def _advice(path: str, error: Exception, field: str) -> str:

@@ -23,7 +23,6 @@ BUFFER_NAMES = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias|attenti
 MODEL_TYPES_WITHOUT_SDPA = {"bloom", "codegen", "gemma2", "gpt_neo", "gptj", "gpt_oss", "mpt", "vaultgemma", "xglm"}
 """Families (`model_type`) whose attention transformers has as `eager`, and not as `sdpa`."""
 MAX_NAMES_SHOWN = 3
-"""Tensors that a message names."""
 
 
 def list_weight_problems(folder: Path, attention: str, option: str) -> list[str]:
@@ -69,9 +68,8 @@ def list_weight_files(folder: Path) -> list[Path]:
             raise InputError(f"{folder / first} names '{name}', which is no safetensors file in the folder itself")
     lost = [name for name in names if not typed_paths.is_file(folder / name)]
     if lost:
-        raise InputError(
-            f"{folder} lacks {len(lost)} of {len(names)} files that {first} names: {', '.join(lost[:MAX_NAMES_SHOWN])}"
-        )
+        shown = ", ".join(lost[:MAX_NAMES_SHOWN])
+        raise InputError(f"{folder} lacks {len(lost)} of {len(names)} files that {first} names: {shown}")
     return [folder / name for name in names]
 
 

@@ -20,10 +20,11 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
     before = weights_on_disk.open_weights(trial.target)
     after = {name: parameter.detach().to("cpu", copy=True) for name, parameter in network.named_parameters()}
     goals = benchmarks.get_benchmark(trial.benchmark.name).GOALS
-    if unlearned[goals[-1].metric] is None:
-        raise InputError(f"calibration.targets: the trial's {goals[-1].metric} is null, which cannot be searched for")
+    name = goals[-1].metric
+    if unlearned[name] is None:
+        raise InputError(f"calibration.targets: the trial's {name} is null, which cannot be searched for")
     measured: dict[float, Metrics] = {1.0: unlearned}
-    utility: dict[float, float] = {1.0: float(unlearned[goals[-1].metric])}
+    utility = {1.0: float(unlearned[name])}
 
     def evaluate(weight: float) -> float:
         """Return the utility of a mixture; one that is not finite has none."""
@@ -32,7 +33,7 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
             measured[weight], _ = steps.measure_network(network)
         except TrialStopped:
             measured[weight] = {goal.metric: 0.0 if goal.side == "retention" else None for goal in goals}
-        return float(measured[weight][goals[-1].metric])
+        return float(measured[weight][name])
 
     def goal_metrics(weight: float) -> Metrics:
         return {goal.metric: measured[weight].get(goal.metric) for goal in goals}
@@ -40,7 +41,7 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
     target = load_target_evaluation(trial, steps.store)
     if target:
         measured[0.0] = target["metrics"]
-        utility[0.0] = float(target["metrics"][goals[-1].metric])
+        utility[0.0] = float(target["metrics"][name])
     else:
         utility[0.0] = evaluate(0.0)
     found: list[dict[str, Any]] = []

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from trainables.common import provenance
+from trainables.common.errors import last_line_of
 from trainables.common.redaction import redact
 from trainables.config.method_tables import RECTIFIERS
 from trainables.config.trial import Trial
@@ -21,6 +22,7 @@ from trainables.storage.folder_storage import Storage
 Event = dict[str, Any]
 FIELDS = ("started", "attempt", "metrics", "halves", "damaged_checkpoint", "direction", "calibration", "evaluations")
 FIELDS += ("chosen_step",)
+PARTS = ("loading", "training", "evaluation", "total")
 
 
 @dataclass
@@ -31,9 +33,7 @@ class TrialRecord:
     attempt: str | None = field(default_factory=lambda: uuid.uuid4().hex)
     """Names this run of the trial among others; None: it did not run (`write_failure`)."""
     begun: float = field(default_factory=perf_counter)
-    seconds: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(("loading", "training", "evaluation", "total"), 0.0)
-    )
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     """Wall time by part, with that of earlier processes up to the checkpoint."""
     steps: list[dict[str, Any]] = field(default_factory=list)
     evaluation_rows: list[dict[str, Any]] = field(default_factory=list)
@@ -117,7 +117,7 @@ def write_failure(
     """Write the result of a trial that cannot be run, or that was lost after `seconds`, with the reason."""
     folder = store.trial(trial.id())
     atomic_files.write_text(folder / ERROR, message + "\n")
-    last = message.strip().splitlines()[-1] if message.strip() else "no reason given"
+    last = last_line_of(message, "no reason given")
     record = TrialRecord(provenance.utc_now(), attempt=None)
     record.seconds["total"] = seconds
     result = write_result(trial, record, {"kind": kind, "message": last, "step": None}, folder)

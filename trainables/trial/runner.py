@@ -177,9 +177,8 @@ class TrialRun:
             record.stopped = record.stopped or loop.find_collapse(self.trial.training.stop_above, entry)
             going = not record.stopped and not record.ended
             if save_every and state.step % save_every == 0 and state.step < last and going:
-                checkpoints.save_checkpoint(
-                    engine, task, state, record.steps, record.update_seconds(), folder, self.store
-                )
+                seconds = record.update_seconds()
+                checkpoints.save_checkpoint(engine, task, state, record.steps, seconds, folder, self.store)
                 steps.saved_step = state.step
             yield {"phase": "training", "step": entry["step"], "steps": last, "entry": entry}
             if record.stopped or record.ended:

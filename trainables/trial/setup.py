@@ -60,9 +60,7 @@ def load_retain_evaluation(trial: Trial) -> Any:
     path = Path(kept.path)
     found = (read_json(path) or {}).get("id")
     if kept.fingerprint and found and found != kept.fingerprint:
-        raise InputError(
-            f"retain_evaluation: {path} is evaluation {found}, this trial was planned with {kept.fingerprint}"
-        )
+        raise InputError(f"retain_evaluation: {path} is evaluation {found}, not {kept.fingerprint} as planned")
     return evaluation.read_retain_reference(path, trial.benchmark, "retain_evaluation")
 
 
@@ -73,18 +71,16 @@ def load_examples(trial: Trial) -> tuple[benchmarks.Examples, benchmarks.Example
     """
     target, benchmark = trial.target, trial.benchmark
     known = target.fingerprint is not None and benchmark.fingerprint is not None and trial.resources.ranks == 1
-    load = _keep_examples if known else _load_examples
+    load = _load_examples if known else _load_examples.__wrapped__
     return load(benchmark, target, trial.training.max_length)  # type: ignore[arg-type]  # frozen, and so hashable
 
 
+@lru_cache(maxsize=4)
 def _load_examples(
     benchmark: Benchmark, target: Model, max_length: int
 ) -> tuple[benchmarks.Examples, benchmarks.Examples]:
     tokenizer = model_files.load_tokenizer(target)
     return benchmarks.get_benchmark(benchmark.name).training_examples(benchmark, tokenizer, max_length)
-
-
-_keep_examples = lru_cache(maxsize=4)(_load_examples)
 
 
 def load_target(target: Model, precision: str, resources: Resources, device: torch.device) -> tuple[Any, Any]:
@@ -217,10 +213,7 @@ def gpu_memory(trial: Trial, device: torch.device) -> float:
 
 
 def choose_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoint: Path) -> Resources:
-    """Return the resources with a ZeRO stage: the checkpoint's or the memory plan's, if the user chose none.
-
-    The plain engine has none.
-    """
+    """Return the resources with a ZeRO stage: the checkpoint's or the memory plan's, where the user chose none."""
     if trial.resources.uses_plain_engine:
         return trial.resources.model_copy(update={"engine": "plain"})
     if trial.resources.zero_stage is not None:

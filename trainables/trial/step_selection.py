@@ -1,8 +1,7 @@
 """The step that a trial is measured at: its last one, or one of several that the selection rule chooses.
 
 Until there is a result, rank 0 keeps `evaluations/N.json` and `N.parquet` of every evaluated step N, and, if weights
-are kept or `selection.rows` is set, `weights-N` of the best step so far, and of that up to the last checkpoint: a
-resume may choose it.
+are kept or `selection.rows` is set, `weights-N` of the best step so far and of that up to the last checkpoint.
 """
 
 from __future__ import annotations
@@ -190,9 +189,8 @@ class StepSelection:
         step = self.best_step()
         found, rows = self._read(step), atomic_files.read_rows(self.evaluations_folder / f"{step}.parquet")
         if self._looks is not None:
-            chosen, _ = model_files.load_model(
-                Model(path=str(self._weights_folder(step))), self.trial.resources.precision
-            )
+            kept = Model(path=str(self._weights_folder(step)))
+            chosen, _ = model_files.load_model(kept, self.trial.resources.precision)
             network.eval().load_state_dict(chosen.state_dict())
             del chosen
             metrics, rows = self.measure_network(network)

@@ -41,9 +41,8 @@ def train_ranks(config: dict[str, Any]) -> None:
     while store.result(trial.id()) is None and progress.runs_on_this_machine(store.trial(trial.id())):
         time.sleep(ray_processes.REPORT_SECONDS)
     try:
-        result = ray_processes.fetch_result(trial, store) or launch_trial(
-            trial, store, keep=config["keep"], strategy=config["strategy"]
-        )
+        how = {"keep": config["keep"], "strategy": config["strategy"]}
+        result = ray_processes.fetch_result(trial, store) or launch_trial(trial, store, **how)
     except Unreachable:
         raise
     except Exception as failure:
@@ -111,15 +110,13 @@ def _fit(
         placement_strategy=strategy,
     )
     backend = TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=seconds)
+    how: dict[str, Any] = {"train_loop_config": config, "torch_config": backend, "scaling_config": scaling}
     restarts, place, alive = train.FailureConfig(max_failures=RANK_RESTARTS), store.root / "ray", list_live_nodes()
     while True:
         run = f"{name}-{uuid.uuid4().hex[:8]}"
-        described = train.RunConfig(name=run, storage_path=str(place), failure_config=restarts)
-        trainer = TorchTrainer(
-            function, train_loop_config=config, torch_config=backend, scaling_config=scaling, run_config=described
-        )
+        how["run_config"] = train.RunConfig(name=run, storage_path=str(place), failure_config=restarts)
         try:
-            trainer.fit()
+            TorchTrainer(function, **how).fit()
             return
         except train.TrainingFailedError as failure:
             before, alive = alive, list_live_nodes()

@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ray import tune
 
@@ -20,9 +20,6 @@ from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage, remove_leftovers
 from trainables.storage.opening import open_storage_unchecked
 from trainables.workers import shared_artifacts
-
-if TYPE_CHECKING:
-    from trainables.trial.runner import TrialRun
 
 REPORT_SECONDS = 2.0
 """Between two reports to Tune."""
@@ -64,7 +61,10 @@ class TrialActor(tune.Trainable):
                     return {"id": key, "done": False, "phase": "waiting", "step": 0, "steps": 0}
                 if (result := fetch_result(self.trial, self.store)) is not None:
                     return make_final_report(result)
-                self.events = make_run(localize_paths(self.trial, self.store), self.store, self.given).run_events()
+                from trainables.trial.runner import TrialRun
+
+                trial = localize_paths(self.trial, self.store)
+                self.events = TrialRun(trial, self.store, bool(self.given.get("keep"))).run_events()
             return self._go_on(self.events)
         except Unreachable:
             raise
@@ -105,15 +105,10 @@ def run_trial_rank(config: dict[str, Any]) -> None:
     wanted = localize_paths(wanted, store)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
-    for _ in make_run(wanted, store, config).run_events():
-        pass
-
-
-def make_run(trial: Trial, store: Storage, given: dict[str, Any]) -> TrialRun:
-    """Return the run of a trial in this process. `given`: whether to `keep` its weights."""
     from trainables.trial.runner import TrialRun
 
-    return TrialRun(trial, store, keep_weights=bool(given.get("keep")))
+    for _ in TrialRun(wanted, store, bool(config.get("keep"))).run_events():
+        pass
 
 
 def run_direction_rank(config: dict[str, Any]) -> None:

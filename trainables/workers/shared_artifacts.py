@@ -71,10 +71,8 @@ def make_evaluation(
     `retain`: the id of the evaluation that it is measured against, or ITSELF.
     """
     store = open_storage_unchecked(root)
-    subject, on = (
-        localize_paths(Model.model_validate(model), store),
-        localize_paths(Benchmark.model_validate(benchmark), store),
-    )
+    subject = localize_paths(Model.model_validate(model), store)
+    on = localize_paths(Benchmark.model_validate(benchmark), store)
     key = evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
     kept = store.read_json(folder / RESULT)

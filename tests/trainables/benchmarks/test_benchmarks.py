@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from trainables import benchmarks
 from trainables.benchmarks import measures
 from trainables.common.errors import InputError
-from trainables.config.benchmark_names import benchmark_names
 from trainables.config.settings import Benchmark
+from trainables.config.types import benchmark_names
 
 
 def test_benchmarks_are_found_by_name_and_have_goals() -> None:

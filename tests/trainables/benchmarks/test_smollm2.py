@@ -19,7 +19,7 @@ from trainables.benchmarks import evaluation
 from trainables.benchmarks.own import row_files
 from trainables.config.settings import Model
 from trainables.data.conversations import make_encoder
-from trainables.inference import greedy_answers
+from trainables.inference import generation
 from trainables.training import model_files
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
@@ -84,7 +84,7 @@ def test_an_evaluation_is_that_of_plain_transformers(model: Path, shared: Path, 
     encoder = make_encoder("chat", tokenizer)
     asked = [row.asked for rows in row_files.read_evaluation_rows(benchmark).values() for row in rows]
     settings: dict[str, Any] = {"ends": encoder.end_tokens, "token_budget": 4096, "new_tokens": 200}
-    texts = greedy_answers.generate(network, tokenizer, encoder.encode_prompts(asked), **settings)
+    texts = generation.generate(network, tokenizer, encoder.encode_prompts(asked), **settings)
     plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     other = [restate(plain, AutoTokenizer.from_pretrained(folder), row) for row in ROWS]
     assert [one["text"] for one in other] == texts

@@ -25,7 +25,7 @@ from trainables.benchmarks import tofu
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Model
 from trainables.data.conversations import make_encoder
-from trainables.inference import generation, greedy_answers
+from trainables.inference import generation
 from trainables.training import model_files
 
 LLAMA = network("Llama")
@@ -109,10 +109,10 @@ def test_an_evaluation_of_a_model_that_knows_its_rows(
     """The same texts, with fewer of them generated."""
     model, tokenizer = taught
     benchmark = Benchmark(data=str(trained_inputs.data), split=trained_inputs.split, dialect=dialect, limit=8)
-    generated, steps = greedy_answers.generate, []
+    generated, steps = generation.generate, []
     texts = []
     for changed in (generated, lambda *given, scored, **more: generated(*given, **more)):
-        monkeypatch.setattr(greedy_answers, "generate", changed)
+        monkeypatch.setattr(generation, "generate", changed)
         with PassCounter(model) as counted:
             records = tofu.row_scores.score_answers(model, tokenizer, benchmark, token_budget=700)
         steps.append(sum(rows for rows, tokens in counted.passes if tokens == 1))
@@ -132,7 +132,7 @@ def test_a_prompt_that_is_not_the_examples_own_is_asked_as_it_is(trained_inputs:
     (prompt,) = encoder.encode_prompts([row["question"]])
 
     def text(*scored: tuple[Example, list[bool]]) -> list[str]:
-        return greedy_answers.generate(model, tokenizer, [prompt], token_budget=700, new_tokens=10, scored=scored)
+        return generation.generate(model, tokenizer, [prompt], token_budget=700, new_tokens=10, scored=scored)
 
     start = whole.answer_start
     changed = whole.input_ids[:start] + tuple(reversed(whole.input_ids[start:]))

@@ -17,7 +17,6 @@ from torch.overrides import TorchFunctionMode
 from tests.support import tiny
 from tests.support.families import (
     FAMILIES,
-    PAD,
     VOCABULARY,
     PassCounter,
     answer_groups,
@@ -25,6 +24,7 @@ from tests.support.families import (
     losses_and_hits,
     network,
     ragged_prompts,
+    score,
 )
 from trainables.benchmarks import evaluation, tofu
 from trainables.benchmarks.tofu import row_scores
@@ -110,8 +110,7 @@ def test_a_pass_that_does_not_fit_is_made_in_halves(capsys: pytest.CaptureFixtur
     model, groups, (prompts, limits) = network("Llama"), answer_groups(1), ragged_prompts(16, seed=1)
 
     def score_and_generate() -> Any:
-        scores = scoring.score_labels(model, groups, pad=PAD, token_budget=10**6)
-        losses = [one.losses for group in scores for one in group]
+        losses = [one.losses for one in score(model, chain(*groups), 10**6)]
         return losses, generate(model, prompts, limits, budget=10**6)
 
     losses, texts = score_and_generate()
@@ -149,7 +148,7 @@ def test_looks_at_the_device_are_those_of_a_pass_not_of_a_row_or_label() -> None
     for size in (3, 30):
         examples = [example for group in answer_groups(1, groups=size) for example in set(group)]
         with Looks() as looks, PassCounter(LLAMA) as counted:
-            scoring.score_labels(LLAMA, [examples], pad=PAD, token_budget=10**6)
+            score(LLAMA, examples, 10**6)
         assert len(counted.passes) == 1
         counts.append(+looks.found)
     assert counts[0] == counts[1]
@@ -163,8 +162,7 @@ IDS = st.lists(st.integers(3, 6), min_size=1, max_size=8)
 
 
 def check_scores(model: Any, groups: list[list[Example]], budget: int) -> None:
-    found = scoring.score_labels(model, groups, pad=PAD, token_budget=budget)
-    for example, scores in zip(chain(*groups), chain(*found), strict=True):
+    for example, scores in zip(chain(*groups), score(model, chain(*groups), budget), strict=True):
         expected, hits = losses_and_hits(model, example)
         assert scores.hits == hits
         assert scores.losses == pytest.approx(expected, rel=1e-4, abs=1e-5)
@@ -189,7 +187,7 @@ def test_any_groups_are_scored_as_each_example_alone(groups_of_pairs: list[Any],
 def test_passes_keep_to_the_budget_and_the_head_sees_labels_alone() -> None:
     groups = answer_groups(2, groups=20)
     with PassCounter(LLAMA) as counted:
-        scoring.score_labels(LLAMA, groups, pad=PAD, token_budget=200)
+        score(LLAMA, chain(*groups), 200)
     assert max(rows * tokens for rows, tokens in counted.passes) <= 200
     assert counted.logits == sum(example.answer_tokens for example in {*chain(*groups)})
 

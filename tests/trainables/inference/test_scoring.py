@@ -11,7 +11,7 @@ from tests.support.families import generate_alone
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
 from trainables.data import text_blocks
-from trainables.inference import greedy_answers, progress
+from trainables.inference import generation, progress
 from trainables.training import model_files
 
 KINDS = [(dialect, template) for dialect in tofu.rows.RULES for template in ("llama2", "phi")]
@@ -96,7 +96,7 @@ def test_the_limit_counts_the_prompt_in_the_papers_dialect_alone(batched: dict[s
     ids = [text_blocks.tokenize_text(batched["tokenizer"], prompt) for prompt in prompts]
     lengths = list(map(len, ids))
     assert min(lengths) < 30 < max(lengths)
-    found = greedy_answers.generate(
+    found = generation.generate(
         batched["network"], batched["tokenizer"], ids, token_budget=64, new_tokens=30, total=total
     )
     assert found == [naive_generation(batched, prompt, 30, total=total) for prompt in prompts]

@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from tests.support import families, ranks
-from tests.support.families import END, NEVER, PAD
+from tests.support.families import END, NEVER
 from trainables.common.errors import InputError
-from trainables.inference import scoring
 from trainables.inference.ranks import run_on_first_rank, run_shares, share_among_ranks
 
 
 def score_and_generate(model: Any, groups: Any, prompts: Any, limits: Any) -> Any:
-    scores = list(chain(*scoring.score_labels(model, groups, pad=PAD, token_budget=100)))
+    scores = families.score(model, chain(*groups), 100)
     return scores, families.generate(model, prompts, limits, budget=400, end=END)
 
 

@@ -136,5 +136,5 @@ def test_tv_is_the_plain_vector_of_the_whole_set(trial_inputs: Any, naive: Naive
 
 
 def test_a_single_forget_point_is_refused() -> None:
-    with pytest.raises(InputError, match="one forget point; tru rectifies each with the other ones, so use tv"):
+    with pytest.raises(InputError, match="one forget point; tru rectifies each with others, so use tv"):
         forget_batches.check_batch_count(1, 2, "forget01")

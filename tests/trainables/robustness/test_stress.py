@@ -23,7 +23,8 @@ from trainables.benchmarks.tofu import row_scores, rows
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.data.conversations import make_encoder
 from trainables.data.templates import TEMPLATES
-from trainables.robustness import attack_results, quantization, relearning, sampling
+from trainables.robustness import attack_results, quantization, sampling
+from trainables.robustness.attack_runner import relearn
 from trainables.robustness.attacks import NONE, SECOND_HALF
 from trainables.training import model_files
 from trainables.training.runtime import prepare_process
@@ -208,7 +209,7 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
         seen.append(step)
         found.update({name: value.detach().clone() for name, value in model.state_dict().items()})
 
-    relearning.relearn(
+    relearn(
         *(network, tokenizer, examples),
         lr=1e-3,
         steps=(1, 3),

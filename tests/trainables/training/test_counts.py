@@ -136,3 +136,11 @@ def test_a_run_has_few_shapes_of_attention(monkeypatch: pytest.MonkeyPatch) -> N
     tokens = {query[0] for query, *_ in device.attention}
     assert all(count % packed_rows.TOKEN_COUNT_MULTIPLE == 0 for count in tokens)
     assert len(device.attention) <= 10, device.attention
+
+
+def test_the_counted_kernels_are_called_as_the_modules() -> None:
+    """Triton comes with torch's CUDA build alone: here nothing else would miss a function that was renamed."""
+    file = Path(objectives.__file__).parents[1] / "triton_kernels.py"
+    defined = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)]
+    names = {node.name for node in defined if not node.name.startswith("_")}
+    assert names == {name for name in vars(CountedKernels) if not name.startswith("_")}

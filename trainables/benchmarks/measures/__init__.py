@@ -77,9 +77,8 @@ def requested_measures(benchmark: Benchmark) -> dict[str, Measure]:
     known = {name: one for name, one in load_measures().items() if benchmark.name in one.on_request}
     for name in benchmark.measures:
         if name not in (ALL, *known):
-            raise InputError(
-                f"benchmark.measures: {benchmark.name} has no measure '{name}'; {suggest_name(name, [ALL, *known])}"
-            )
+            hint = suggest_name(name, [ALL, *known])
+            raise InputError(f"benchmark.measures: {benchmark.name} has no measure '{name}'; {hint}")
     return known if ALL in benchmark.measures else {name: known[name] for name in known if name in benchmark.measures}
 
 
@@ -115,9 +114,8 @@ def average_measures(
         by_task.setdefault(record["task"], []).append(record)
     found: Metrics = {}
     for name, measure in reported_measures(benchmark).items():
-        values: dict[str, list[Any]] = {
-            task: [row.get(measure.column or name) for row in rows] for task, rows in by_task.items()
-        }
+        column = measure.column or name
+        values: dict[str, list[Any]] = {task: [row.get(column) for row in rows] for task, rows in by_task.items()}
         if measure.membership:
             sides = [[value for value in values.get(task, ()) if value is not None] for task in compared]
             if all(sides):

@@ -1,19 +1,9 @@
 """A person's own model and rows (row_files): no retain model, no published numbers.
 
-Training: a text is cut into blocks of at most `training.max_length` tokens; a question with its answer is one row by
-`benchmark.template`. Evaluation: at most 300 rows of each set, evenly spaced (`benchmark.limit`), 512 tokens of each.
-Of each set (`forget`, `paraphrase`, `retain`, `other`, `request_01`, ...) the mean over its rows of:
-
-- `{set}_said`: whether the model's answer names the row's fact (facts); of a block its
-  extraction strength, for nobody asks for a text. `forget_said_any`: asked in any of several ways;
-- `{set}_extraction_strength`, `{set}_exact_memorisation`: teacher-forced, without the end token;
-- `{set}_rouge`: ROUGE-L recall of greedy generation, three times the answer's tokens or more; of a block its second
-  half, after the first half;
-- `{set}_prob`: exp(-mean loss) of an answer with its end token, or of a block.
-
-`membership_{loss,min_k}_auc`: the AUC of telling forget rows from hold-out rows. `{task}`: of lm-eval, the accuracy or
-its first metric. `retain_kept`, `other_kept`: the share of what the target model says that this one says, too (kept);
-`..._known`: of how many rows. `utility`: the harmonic mean of these and of the tasks' shares of the target's scores.
+A text is trained on in blocks of at most `training.max_length` tokens, a question with its answer as one row; 300 rows
+of each set are measured, evenly spaced, 512 tokens of each. docs/measuring.md says what each number tells. A block's
+`said` is its extraction strength, for nobody asks for a text; its `rouge` is of the second half after the first.
+`..._known`: of how many rows `..._kept` is. `utility`: the harmonic mean of the shares kept, tasks' among them.
 """
 
 from __future__ import annotations
@@ -79,9 +69,8 @@ class OwnBenchmark(base.BenchmarkBase):
         missing = [part for part in row_files.REQUIRED if part not in at and not (part == "retain" and ANSWERS in at)]
         if missing:
             wanted = ", ".join(f"{part}=FILE" for part in missing)
-            raise InputError(
-                f"benchmark.sources: own needs {wanted} (of trainables.evaluate: --source {missing[0]}=FILE)"
-            )
+            evaluated = f"of trainables.evaluate: --source {missing[0]}=FILE"
+            raise InputError(f"benchmark.sources: own needs {wanted} ({evaluated})")
         for part in at:
             if part not in (*row_files.list_row_file_parts(benchmark), ANSWERS, *benchmark.tasks):
                 hint = suggest_name(part, (*row_files.ROW_FILE_PARTS, *benchmark.tasks))

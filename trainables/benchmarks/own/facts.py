@@ -79,8 +79,7 @@ def find_fact(question: str, answer: str) -> tuple[int, int]:
 
 
 def _classify(token: str, asked: Collection[str]) -> str:
-    """Return a letter for a word of an answer: what NAME_RUN_PATTERN and OTHER_WORD_RUN_PATTERN are made of, `-` if the
-    question has it."""
+    """Return a letter for an answer's word, as NAME_RUN_PATTERN and OTHER_WORD_RUN_PATTERN have; `-`: it is asked."""
     words, token = list_words(token), token.lower() if token.lower() in FIRST_WORDS else token
     if not words or token in NAME_PARTICLES:
         return token[0] if not words else "p"

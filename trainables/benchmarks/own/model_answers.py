@@ -42,10 +42,10 @@ def answers_id(model: Model, template: str, precision: str) -> str:
 
 def generate_answers(network: Any, encoder: Encoder, questions: Sequence[Question], token_budget: int) -> list[str]:
     """Return what a model answers, greedily, in MAX_TOKENS tokens at most."""
-    from trainables.inference import greedy_answers
+    from trainables.inference import generation
 
     settings: dict[str, Any] = {"ends": encoder.end_tokens, "token_budget": token_budget, "new_tokens": MAX_TOKENS}
-    texts = greedy_answers.generate(network, encoder.tokenizer, encoder.encode_prompts(questions), **settings)
+    texts = generation.generate(network, encoder.tokenizer, encoder.encode_prompts(questions), **settings)
     return [encoder.strip_lead(text).strip() for text in texts]
 
 

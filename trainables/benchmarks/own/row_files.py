@@ -1,16 +1,7 @@
 """A person's own rows: questions with answers, and texts, in JSON Lines, JSON, Parquet or CSV files.
 
-A row has `question` and `answer`, or `prompt` and `completion`, or `messages` (OpenAI's; the last one is the answer),
-or `text`. A question may have `fact`, the part of its answer that counts, or a list of ways to write that, and
-`paraphrases`, a list of other ways to ask. One to forget may have `paraphrased_question` and `paraphrased_answer`.
-`set` of the file `eval`:
-
-- `paraphrase`: another way to ask for what is forgotten;
-- `retain`: utility is measured on these rows instead of the retain file's;
-- `other`: what is to be kept, too, and is not trained on;
-- `holdout`: no model was trained on it: membership inference compares with it.
-
-Of requests in a row, `request_01`, ... are the forget files of those before: measured, not trained on.
+docs/own.md says what a row may have, and what the sets of the file `eval` are. Of requests in a row, `request_01`, ...
+are the forget files of those before: measured, not trained on.
 """
 
 from __future__ import annotations

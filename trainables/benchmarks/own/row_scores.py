@@ -114,9 +114,8 @@ def locate_fact(row: OwnRow) -> tuple[int, int] | None:
     """Return where the fact of a question begins and ends in its answer, None if it is written otherwise there."""
     if not row.fact:
         return find_fact(list_turns(row.asked)[-1][1], row.answer)
-    found = (
-        re.search(f"(?<![A-Za-z0-9]){re.escape(one)}(?![A-Za-z0-9])", row.answer, re.IGNORECASE) for one in row.fact
-    )
+    words = (rf"(?<![A-Za-z0-9]){re.escape(one)}(?![A-Za-z0-9])" for one in row.fact)
+    found = (re.search(one, row.answer, re.IGNORECASE) for one in words)
     return min((one.span() for one in found if one), key=lambda span: (span[0], -span[1]), default=None)
 
 
@@ -181,7 +180,7 @@ def limit_generated_tokens(answer_tokens: int) -> int:
 
 def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], token_budget: int) -> None:
     """Write into each row what the model says to its question, and whether it names the fact, however it is asked."""
-    from trainables.inference import greedy_answers
+    from trainables.inference import generation
 
     asked: list[Any] = []
     for item, hits, row in questions:
@@ -194,7 +193,7 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], 
         return
     items, rows, prompts, limits, scored = zip(*asked, strict=True)
     settings: dict[str, Any] = {"token_budget": token_budget, "new_tokens": limits, "ends": encoder.end_tokens}
-    texts = greedy_answers.generate(network, encoder.tokenizer, prompts, scored=scored, cut_loops=True, **settings)
+    texts = generation.generate(network, encoder.tokenizer, prompts, scored=scored, cut_loops=True, **settings)
     for item, row, text in zip(items, rows, map(encoder.strip_lead, texts), strict=True):
         said = float(names_fact(text, item.row.aliases))
         if "said" not in row:  # the question itself
@@ -205,7 +204,7 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], 
 
 def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token_budget: int) -> None:
     """Generate the second halves of the blocks after their first halves."""
-    from trainables.inference import generation, greedy_answers
+    from trainables.inference import generation
     from trainables.inference.padded_batch import padding_token
 
     starts, truths, known = [], [], []
@@ -214,7 +213,7 @@ def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token
         half, first = len(ids) // 2, len(ids) // 2 - item.example.answer_start
         starts.append(ids[:half])
         truths.append(ids[half:])
-        known.append(ids[half:][: greedy_answers.count_leading_hits(hits[first:]) if first >= 0 else 0])
+        known.append(ids[half:][: [*hits[first:], False].index(False) if first >= 0 else 0])
     found = generation.continue_prompts(
         network,
         starts,

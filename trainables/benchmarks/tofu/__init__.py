@@ -104,9 +104,6 @@ class TofuBenchmark(base.BenchmarkBase):
         pairs = [[(row["question"], row["answer"]) for row in side] for side in self.training_rows(benchmark)]
         return encoder.encode(pairs[0], max_length=max_length), encoder.encode(pairs[1], max_length=max_length)
 
-    def check_rows_are_questions(self, benchmark: Benchmark) -> None:
-        """Accept all rows."""
-
     def make_encoder(self, benchmark: Benchmark, tokenizer: Any) -> Encoder:
         return rows.make_dialect_encoder(benchmark, tokenizer)
 

@@ -34,9 +34,8 @@ def read_log(kept: Mapping[str, Any], benchmark: Benchmark, rows: int, unseen: i
     if len(ratios) != rows:
         raise InputError(f"{where} is of {len(ratios)} forget rows, {benchmark.split} has {rows}")
     if len(counts) > 1:
-        raise InputError(
-            f"{where} is of other hold-out rows: it has {max(counts - {unseen})}, this evaluation {unseen}"
-        )
+        other = max(counts - {unseen})
+        raise InputError(f"{where} is of other hold-out rows: it has {other}, this evaluation {unseen}")
     return Reference(np.array(ratios, dtype=np.float64), aucs, losses)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from trainables.benchmarks import measures, rouge_words
@@ -39,8 +40,7 @@ def score_answers(
     Of hold-out rows only the answer is scored. `asked_rows`, `encoder`: others than the benchmark's. Rows of a known
     content are kept as tokens for the process's next evaluations.
     """
-    from trainables.inference import greedy_answers, scoring
-    from trainables.inference.padded_batch import padding_token
+    from trainables.inference import generation, scoring
 
     rules, known = RULES[benchmark.dialect], benchmark.fingerprint and not (encoder or asked_rows)
     encoder = encoder or make_dialect_encoder(benchmark, tokenizer)
@@ -53,9 +53,10 @@ def score_answers(
     standardise = set()
     if "membership_min_k_plus_plus" in requested and every[-1][0] == HOLDOUT:
         standardise = {one for one, (task, _, _) in zip(first, every, strict=True) if task in ("forget", HOLDOUT)}
-    settings: dict[str, Any] = {"pad": padding_token(tokenizer), "token_budget": token_budget}
-    scores = scoring.score_labels(network, groups, **settings, standardise=standardise)
-    texts = greedy_answers.generate(
+    every_answer, settings = list(chain(*groups)), {"token_budget": token_budget, "standardise": standardise}
+    scored = iter(scoring.score_examples(network, tokenizer, every_answer, **settings))
+    scores = [[next(scored) for _ in group] for group in groups]
+    texts = generation.generate(
         network,
         tokenizer,
         prompts,
@@ -67,9 +68,8 @@ def score_answers(
     )
     counts = [[example.answer_tokens for example in group] for group in groups]
     losses = [[one.total_loss for one in answers] for answers in scores]
-    records = [
-        {"task": task, "index": at, "question": row["question"], "answer": row["answer"]} for task, at, row in every
-    ]
+    asked = ("question", "answer")
+    records = [{"task": task, "index": at, **{name: row[name] for name in asked}} for task, at, row in every]
     records = _with_results(records, losses, counts, [encoder.strip_lead(text) for text in texts], rules, encoder)
     if not requested:
         return records
@@ -134,9 +134,5 @@ def _with_results(
     for record, text in zip(records, texts, strict=False):
         text = text.strip() if rules.strip else text
         overlap = scorer.score(encoder.strip_end_tokens(record["answer"]), text)
-        record |= {
-            "generation": text,
-            "rouge1_recall": overlap["rouge1"].recall,
-            "rougeL_recall": overlap["rougeL"].recall,
-        }
+        record |= {"generation": text} | {f"{name}_recall": score.recall for name, score in overlap.items()}
     return records

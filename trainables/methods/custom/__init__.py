@@ -14,7 +14,6 @@ from trainables.config.method_tables import MAIN_SETTINGS, NEEDS, RECTIFIERS, RE
 
 PART_DESCRIPTIONS = {"make": "make(constants, seed), which returns the objective", "Rectifier": "class Rectifier"}
 ALLOWED_WORDS = {"make": {"NEEDS": NEEDS}, "Rectifier": {"NEEDS": (RETAIN_PASS,), "TAKES": MAIN_SETTINGS}}
-"""The words that the constants of a file may have."""
 
 
 def load_custom_part(name: str, part: str) -> Any:

@@ -7,6 +7,7 @@ from functools import partial
 from trainables.config.method_tables import METHODS
 from trainables.methods import custom
 from trainables.methods.method_constants import Constants
+from trainables.methods.objectives import forget_losses as forget
 from trainables.methods.objectives.base import (
     RETAIN_NLL_TERM,
     ForwardOutput,
@@ -23,9 +24,7 @@ from trainables.methods.objectives.base import (
     scale_loss,
 )
 from trainables.methods.objectives.distributions import kl_term, make_frozen_model_term, undial
-from trainables.methods.objectives.ga_and_wga import gradient_ascent, saturated_ascent, unlikelihood, weighted_ascent
 from trainables.methods.objectives.pdu import pdu_objective
-from trainables.methods.objectives.preferences import dpo, npo, simnpo
 from trainables.methods.objectives.rmu import rmu_objective
 
 __all__ = ["RETAIN_NLL_TERM", "ForwardOutput", "Loss", "Objective", "Positions", "Side", "Term", "Totals"]
@@ -38,27 +37,27 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
         case "nll":
             return Objective((Term("forget", nll),))
         case "ga":
-            return Objective((_forget(gradient_ascent, c),))
+            return Objective((_forget(forget.gradient_ascent, c),))
         case "ga_kl":
-            return Objective((_forget(gradient_ascent, c), kl_term(c)))
+            return Objective((_forget(forget.gradient_ascent, c), kl_term(c)))
         case "gd":
-            return Objective((_forget(gradient_ascent, c), *_retain(c)))
+            return Objective((_forget(forget.gradient_ascent, c), *_retain(c)))
         case "wga":
-            return Objective((_forget(partial(weighted_ascent, beta=c.beta), c), *_retain(c)))
+            return Objective((_forget(partial(forget.weighted_ascent, beta=c.beta), c), *_retain(c)))
         case "npo":
-            return Objective((_forget(partial(npo, beta=c.beta), c),), needs_reference=True)
+            return Objective((_forget(partial(forget.npo, beta=c.beta), c),), needs_reference=True)
         case "npo_kl":
-            return Objective((_forget(partial(npo, beta=c.beta), c), kl_term(c)), needs_reference=True)
+            return Objective((_forget(partial(forget.npo, beta=c.beta), c), kl_term(c)), needs_reference=True)
         case "npo_gd":
-            return Objective((_forget(partial(npo, beta=c.beta), c), *_retain(c)), needs_reference=True)
+            return Objective((_forget(partial(forget.npo, beta=c.beta), c), *_retain(c)), needs_reference=True)
         case "simnpo":
-            return Objective((_forget(partial(simnpo, beta=c.beta, margin=c.margin), c),))
+            return Objective((_forget(partial(forget.simnpo, beta=c.beta, margin=c.margin), c),))
         case "simnpo_gd":
-            return Objective((_forget(partial(simnpo, beta=c.beta, margin=c.margin), c), *_retain(c)))
+            return Objective((_forget(partial(forget.simnpo, beta=c.beta, margin=c.margin), c), *_retain(c)))
         case "rmu":
             return rmu_objective(c, seed)
         case "idk_dpo":
-            term = Term("forget", scale_loss(partial(dpo, beta=c.beta), c.forget_coefficient), answers="both")
+            term = Term("forget", scale_loss(partial(forget.dpo, beta=c.beta), c.forget_coefficient), answers="both")
             return Objective((term, *_retain(c)), needs_reference=True)
         case "idk_nll":
             return Objective((Term("forget", scale_loss(nll, c.forget_coefficient), answers="other"), *_retain(c)))
@@ -66,9 +65,9 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
             loss = scale_loss(partial(undial, beta=c.beta, reduction=c.kl_reduction), c.forget_coefficient)
             return Objective((make_frozen_model_term("forget", loss, c.kl_reduction), *_retain(c)))
         case "satimp":
-            return Objective((_forget(partial(saturated_ascent, beta=c.beta, beta2=c.beta2), c), *_retain(c)))
+            return Objective((_forget(partial(forget.saturated_ascent, beta=c.beta, beta2=c.beta2), c), *_retain(c)))
         case "ceu":
-            return Objective((_forget(unlikelihood, c),))
+            return Objective((_forget(forget.unlikelihood, c),))
         case "pdu":
             return pdu_objective(c)
     if method in METHODS and METHODS[method].custom:

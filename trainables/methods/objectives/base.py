@@ -68,11 +68,6 @@ class ForwardOutput:
         """Return the label that follows each position of the term, IGNORED without one: (N,)."""
         return functional.pad(self.labels[:, 1:], (0, 1), value=IGNORED_LABEL).flatten()[self.places]
 
-    @property
-    def label_counts_by_row(self) -> torch.Tensor:
-        """Return n_i: (B,)."""
-        return (self.labels[:, 1:] != IGNORED_LABEL).sum(1)
-
 
 def label_losses(logits: torch.Tensor, labels: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """Return the negative log-likelihood of each label in fp32, 0 without: (N, V), (B, T), (N,) -> (B, T - 1).

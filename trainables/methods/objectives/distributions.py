@@ -7,7 +7,8 @@ from functools import partial
 import torch
 from torch.nn import functional
 
-from trainables.methods.method_constants import FIXED_PAD_TOKENS, Constants, KLReduction
+from trainables.config.settings import KLReduction
+from trainables.methods.method_constants import FIXED_PAD_TOKENS, Constants
 from trainables.methods.objectives.base import ForwardOutput, Loss, Positions, Side, Term, Totals, scale_loss
 
 

@@ -20,43 +20,27 @@ from trainables.methods.rectifiers.base import (
 )
 from trainables.methods.rectifiers.gru import AGEM, GRU, PlainRectifier
 from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
+from trainables.methods.rectifiers.two_gradients import by_element, rules
 from trainables.methods.rectifiers.two_gradients.base import TwoGradients
-from trainables.methods.rectifiers.two_gradients.bisector import Bisector
-from trainables.methods.rectifiers.two_gradients.blur import BLUR
-from trainables.methods.rectifiers.two_gradients.cagrad import CAGrad
-from trainables.methods.rectifiers.two_gradients.gu import GU
-from trainables.methods.rectifiers.two_gradients.hamu import HAMUQ, HAMUU
-from trainables.methods.rectifiers.two_gradients.mgda import MGDA
-from trainables.methods.rectifiers.two_gradients.pcgrad import PCGrad, SymmetricPCGrad
-from trainables.methods.rectifiers.two_gradients.sago import SAGO
 
-__all__ = [
-    "DEGENERATE",
-    "GRU",
-    "AdamSecondMoments",
-    "Combination",
-    "Outcome",
-    "PlainRectifier",
-    "Rectifier",
-    "Reduce",
-    "TensorSegments",
-]
-__all__ += ["Shard", "TwoGradients", "dot_products", "inner_product", "make_rectifier", "triton_kernels_for"]
+__all__ = ["DEGENERATE", "GRU", "AdamSecondMoments", "Combination", "Outcome", "PlainRectifier", "Rectifier", "Reduce"]
+__all__ += ["Shard", "TensorSegments", "TwoGradients", "dot_products", "inner_product", "make_rectifier"]
+__all__ += ["triton_kernels_for"]
 
 RECTIFIER_CLASSES: dict[str, Any] = {
     "none": PlainRectifier,
     "clip": PlainRectifier,
     "agem": AGEM,
-    "pcgrad": PCGrad,
-    "pcgrad_symmetric": SymmetricPCGrad,
-    "blur": BLUR,
-    "hamu_q": HAMUQ,
-    "hamu_u": HAMUU,
-    "bisector": Bisector,
-    "mgda": MGDA,
-    "cagrad": CAGrad,
-    "sago": SAGO,
-    "gu": GU,
+    "pcgrad": rules.PCGrad,
+    "pcgrad_symmetric": rules.SymmetricPCGrad,
+    "blur": rules.BLUR,
+    "hamu_q": rules.HAMUQ,
+    "hamu_u": rules.HAMUU,
+    "bisector": rules.Bisector,
+    "mgda": rules.MGDA,
+    "cagrad": rules.CAGrad,
+    "sago": by_element.SAGO,
+    "gu": by_element.GU,
     "orthograd": OrthoGrad,
     "gem": GEM,
     "gru": GRU,

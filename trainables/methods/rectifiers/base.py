@@ -49,10 +49,8 @@ class Outcome:
 
     `cos_before` and `cos_after` are against the moving average of the retain gradient, NaN where there is none; after
     `decide`, which writes nothing, `cos_after` is what follows from the products, after `apply` it is measured.
-    `coefficient` is what multiplied the average; `clip_scale` is 1 where nothing was clipped.
-
-    `rectified`: there was a conflict, of a rule by tensor in at least one; `conflict_share`: in what share of tensors
-    (SAGO: of elements).
+    `coefficient` is what multiplied the average; `clip_scale` is 1 where nothing was clipped. `rectified`: there was a
+    conflict, of a rule by tensor in at least one; `conflict_share`: in what share of tensors (SAGO: of elements).
     """
 
     grad_norm: float

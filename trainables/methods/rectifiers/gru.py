@@ -43,10 +43,9 @@ class AveragingRectifier(Rectifier):
 
 
 class GRU(AveragingRectifier):
-    """Algorithm 1 of the paper.
+    """Algorithm 1 of the paper: g <- g_u - min(<g_u, m>, 0) / ||m||^2 m (eq. 5), then clipped to norm `tau` (eq. 10).
 
-    g <- g_u - min(<g_u, m>, 0) / ||m||^2 m (eq. 5) with the moving average m, then the norm is clipped to `tau`
-    (eq. 10).
+    m: the moving average.
     """
 
     def decide(self, dot: float, average_square: float, square: float) -> Combination:
@@ -65,10 +64,8 @@ class GRU(AveragingRectifier):
             return Combination(1.0, 0.0, found)
         rectified_norm = math.sqrt(max(square - dot * dot / average_square, 0.0)) if conflict else norm
         scale = clip_scale(rectified_norm, self.tau)
-        cos_after = 0.0 if conflict else cos
-        found = Outcome(
-            norm, rectified_norm * scale, average_norm, dot, cos, cos_after, coefficient, scale, rectified=conflict
-        )
+        cos_after, clipped = 0.0 if conflict else cos, rectified_norm * scale
+        found = Outcome(norm, clipped, average_norm, dot, cos, cos_after, coefficient, scale, rectified=conflict)
         return Combination(scale, scale * coefficient, found)
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
@@ -89,10 +86,7 @@ class GRU(AveragingRectifier):
 
 
 class AGEM(GRU):
-    """Projection onto the normal plane of this step's retain gradient (A-GEM, Chaudhry et al., 2019).
-
-    GRU without moving average and clipping.
-    """
+    """A-GEM (Chaudhry et al., 2019): the same with this step's retain gradient for the average, without clipping."""
 
 
 class PlainRectifier(Rectifier):

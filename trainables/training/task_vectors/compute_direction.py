@@ -67,14 +67,12 @@ class TaskVectorTrainer:
         losses, own, others = self._fine_tune(pieces, number, total, tokens)
         for piece in pieces:  # the weights become the task vector
             piece.weight.sub_(self._target_part(piece))
-        products = task_vector_rectification.dot_products(
-            [piece.weight for piece in pieces], [others[piece.name] for piece in pieces] if others else None
-        )
+        against = [others[piece.name] for piece in pieces] if others else None
+        products = task_vector_rectification.dot_products([piece.weight for piece in pieces], against)
         unmoved = torch.stack([(piece.weight == 0).sum() for piece in pieces]).sum().double()
         size = torch.tensor(sum(piece.weight.numel() for piece in pieces), dtype=torch.float64, device=unmoved.device)
-        outcome = task_vector_rectification.rectify_vector(
-            self.model.sum_over_ranks(products), self.direction.vector.normalise
-        )
+        products = self.model.sum_over_ranks(products)
+        outcome = task_vector_rectification.rectify_vector(products, self.direction.vector.normalise)
         for piece, scale in zip(pieces, outcome.scales, strict=True):
             share = scale / len(self.batches) if self.direction.rectified else 1.0
             mean[piece.name].add_(piece.weight, alpha=share)
@@ -91,8 +89,7 @@ class TaskVectorTrainer:
     ) -> tuple[list[float], int, Tensors]:
         """Take a batch's steps from theta_org; return the loss of each, the batch's label tokens, the others' gradient.
 
-        The last is of the mean NLL of the other points at theta_org: from the sum `total` over all `tokens`. A plain
-        vector needs none.
+        The last, for TRU, is of the mean NLL of the other points at theta_org: from the sum `total` over all `tokens`.
         """
         vector, rows = self.direction.vector, self.batches[number]
         optimizer = _make_optimizer([piece.parameter for piece in pieces], vector)
@@ -104,9 +101,8 @@ class TaskVectorTrainer:
             _check_finite(loss, f"batch {number} at step {step + 1}")
             losses.append(loss)
             if step == 0 and self.direction.rectified:
-                others = {
-                    piece.name: piece.gradient.mul(-own).add_(total[piece.name]).div_(tokens - own) for piece in pieces
-                }
+                for piece in pieces:
+                    others[piece.name] = piece.gradient.mul(-own).add_(total[piece.name]).div_(tokens - own)
             optimizer.step()
         return losses, own, others
 
@@ -125,8 +121,7 @@ def open_trainer(
 ) -> TaskVectorTrainer:
     """Load the target model in fp32 and the forget rows. The process group must exist.
 
-    Dropout is off, so that all gradients are of one function: `checkpointing` of activations needs training mode, so
-    what modules call dropout is set to 0.
+    Dropout is off, so that all gradients are of one function: where `checkpointing` needs training mode, by its rate.
     """
     on_gpu = dist.get_backend() == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")

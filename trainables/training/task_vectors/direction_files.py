@@ -22,7 +22,6 @@ from trainables.training.task_vectors.compute_direction import LoadRows, open_tr
 from trainables.training.task_vectors.sharded_model import ShardedModel
 
 MAX_FILE_BYTES = 4 * 2**30
-"""Size of one safetensors file of a direction."""
 
 
 def ensure_direction(

@@ -1,7 +1,7 @@
 """A direction's folder and its batches, for plans and the driver, without torch.
 
-A trial moves along a direction: `theta_org - strength * direction`: TRU's mean of rectified unit vectors, or TV's plain
-vector. It is made once for all strengths (compute_direction.py, direction_files.py).
+A trial moves along a direction, `theta_org - strength * direction`, that is made once for all strengths: TRU's mean of
+rectified unit vectors, or TV's plain vector (compute_direction.py).
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ def direction_folder(direction: SharedVector, store: Storage) -> Path:
 def check_batch_count(rows: int, batches: int, split: str) -> None:
     """Raise InputError if the forget points of `split` cannot be divided into so many batches."""
     if rows < 2:
-        raise InputError(
-            f"benchmark.split: {split} has one forget point; tru rectifies each with the other ones, so use tv"
-        )
+        raise InputError(f"benchmark.split: {split} has one forget point; tru rectifies each with others, so use tv")
     if batches > rows:
         raise InputError(
-            f"task_vector.batches={batches}: {split} has {rows} forget points, so there can be at most {rows} batches"
+            f"task_vector.batches={batches}: {split} has {rows} forget points; give at most {rows} batches"
         )
 
 

@@ -18,6 +18,7 @@ CARD_TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 
 def render_model_card(facts: dict[str, Any], trial: Trial) -> str:
     """Return README.md of a model folder, from the facts that `model_folder` collects; it names no places."""
+    chosen = benchmarks.get_benchmark(trial.benchmark.name)
     rectifier, facts = trial.rectifier.name, facts | {"stopped": escape_markdown(facts["stopped"] or "")}
     data = ModelCardData(
         library_name="transformers",
@@ -34,9 +35,7 @@ def render_model_card(facts: dict[str, Any], trial: Trial) -> str:
         "seed": trial.seed,
         "benchmark": trial.benchmark,
         "data": _hub_data(trial),
-        "template": trial.benchmark.template
-        if benchmarks.get_benchmark(trial.benchmark.name).ASKS_BY_TEMPLATE
-        else None,
+        "template": trial.benchmark.template if chosen.ASKS_BY_TEMPLATE else None,
         "settings": _settings(facts, trial),
         "choice": _choice(facts, trial),
         "measured": _metric_rows(facts, trial),

@@ -159,7 +159,8 @@ def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
 
 def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: Selection) -> dict[str, Any]:
     """Return what card and programs are told of a trial."""
-    forget, retain = benchmarks.get_benchmark(trial.benchmark.name).training_rows(trial.benchmark)
+    chosen = benchmarks.get_benchmark(trial.benchmark.name)
+    forget, retain = chosen.training_rows(trial.benchmark)
     target, earlier = step_selection.load_target_evaluation(trial, store), step_selection.earlier_trials(trial, store)
     base = [trial, *earlier][-1].target
     fingerprint = base.fingerprint or ""
@@ -172,11 +173,7 @@ def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: S
         "configuration": _without_places(hashed_settings(trial)),
         "forget": _describe_rows(forget),
         "earlier": [
-            {
-                "trial": one.id(),
-                **_describe_rows(benchmarks.get_benchmark(one.benchmark.name).training_rows(one.benchmark)[0]),
-            }
-            for one in reversed(earlier)
+            {"trial": one.id(), **_describe_rows(chosen.training_rows(one.benchmark)[0])} for one in reversed(earlier)
         ],
         "retain": _describe_rows(retain),
         "metrics": dict(selection.pick_metrics(result, rule, reported=True)),

@@ -1,1 +1,1 @@
-"""Rules that combine the forget gradient and the retain gradient, a file each; it imports rectifiers.base and gru."""
+"""Rules that combine the forget gradient and the retain gradient; it imports rectifiers.base and gru."""

@@ -42,14 +42,11 @@ class TwoGradients(AveragingRectifier):
     def decide(self, dot: float, average_square: float, square: float) -> Combination:
         """Return both weights of the whole gradient; the step of one whose two parts cancel is skipped."""
         before = (dot, average_square, square)
-        base.check_norm_finite(average_square)
-        table = torch.tensor([square, average_square, dot], dtype=torch.float64).view(3, 1)
-        forget, retain = (float(weight) for weight in self.weights(*table))
-        parts = forget * forget * square + retain * retain * average_square
-        whole = parts + 2 * forget * retain * dot
-        if whole < base.DEGENERATE * parts:
+        a, b, whole = self._weigh(torch.tensor([before], dtype=torch.float64))
+        if whole is None:
             found = base.make_outcome(before, (0.0, average_square, 0.0), rectified=True, degenerate=True)
             return Combination(1.0, 0.0, found)
+        forget, retain = float(a), float(b)
         found = base.make_outcome(
             before,
             (forget * dot + retain * average_square, average_square, whole),
@@ -58,6 +55,15 @@ class TwoGradients(AveragingRectifier):
             conflict_share=float(dot < 0),
         )
         return Combination(forget, retain, found)
+
+    def _weigh(self, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, float | None]:
+        """Return a, b, and ||a g_u + b g_r||^2, None if the parts cancel; `table`: <g_u, g_r>, ||g_r||^2, ||g_u||^2."""
+        dot, retain_square, square = table.unbind(1)
+        base.check_norm_finite(float(retain_square.sum()))
+        a, b = self.weights(square, retain_square, dot)
+        parts = a * a * square + b * b * retain_square
+        whole, apart = float((parts + 2 * a * b * dot).sum()), float(parts.sum())
+        return a, b, None if whole < base.DEGENERATE * apart else whole
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Combine in place; leave a degenerate gradient, whose two parts cancel, as it is: its step is skipped.
@@ -77,12 +83,9 @@ class TwoGradients(AveragingRectifier):
         for number, g, m in pieces:
             table[number] += base.dot_products([g], [m])
         table = reduce(table).cpu()
-        dot, retain_square, square = table.unbind(1)
-        before = table.sum(0).tolist()
-        base.check_norm_finite(before[1])
-        a, b = self.weights(square, retain_square, dot)
-        forget, retain = a * a * square, b * b * retain_square
-        if float((forget + 2 * a * b * dot + retain).sum()) < base.DEGENERATE * float((forget + retain).sum()):
+        before, conflicts = table.sum(0).tolist(), table[:, 0] < 0
+        a, b, whole = self._weigh(table)
+        if whole is None:
             return base.make_outcome(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
         for number, g, m in pieces:
             g.mul_(float(a[number])).add_(m.to(g.dtype), alpha=float(b[number]))
@@ -92,8 +95,8 @@ class TwoGradients(AveragingRectifier):
             before,
             after,
             coefficient=float(b) if len(b) == 1 else math.nan,
-            rectified=bool((dot < 0).any()),
-            conflict_share=float((dot < 0).double().mean()),
+            rectified=bool(conflicts.any()),
+            conflict_share=float(conflicts.double().mean()),
         )
 
 

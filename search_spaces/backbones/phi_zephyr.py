@@ -1,4 +1,4 @@
-"""Phi-1.5 with 1.4B parameters."""
+"""Phi-1.5 with 1.4B parameters, and Zephyr with 7B, which WMDP unlearns from."""
 
 from search_spaces.schema.backbones import Backbone, tofu_recipe
 from trainables.config.settings import Model, Shape
@@ -15,3 +15,12 @@ PHI = Backbone(
 )
 """TOFU's authors published a target model (locuslab/tofu_ft_phi-1.5, without a tokenizer) and no retain model, so both
 are fine-tuned here from one base by one recipe: --set target= takes another target model."""
+
+ZEPHYR = Backbone(
+    name="Zephyr-7B-beta",
+    base=Model(path="HuggingFaceH4/zephyr-7b-beta"),
+    template="zephyr",
+    shape=Shape(hidden=4096, layers=32, heads=32, kv_heads=8, head_size=128, intermediate=14336, vocabulary=32000),
+    lr=4e-6,
+)
+"""WMDP's target model is the base itself: nothing is fine-tuned, and there is no retain model."""

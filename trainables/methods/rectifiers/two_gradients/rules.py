@@ -1,0 +1,127 @@
+"""Rules of two gradients: of their two norms and their dot product each makes the weights of both."""
+
+from __future__ import annotations
+
+import torch
+
+from trainables.methods.rectifiers.base import DEGENERATE
+from trainables.methods.rectifiers.two_gradients.base import Scope, TwoGradients, Weights, safe_quotient
+
+
+class PCGrad(TwoGradients):
+    """One-sided PCGrad (Yu et al., 2020): the forget gradient is projected off the retain gradient, added whole.
+
+    As unlearning papers have it (SAGO's baseline, arXiv 2604.14808); without conflict the sum of both.
+    """
+
+    def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
+        return torch.ones_like(dot), 1 - safe_quotient(dot.clamp(max=0), retain_square)
+
+
+class SymmetricPCGrad(TwoGradients):
+    """The original for two tasks, as a sum: its mean is half of it. Each is projected off the other's own gradient."""
+
+    def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
+        conflict = dot.clamp(max=0)
+        return 1 - safe_quotient(conflict, square), 1 - safe_quotient(conflict, retain_square)
+
+
+class BLUR(TwoGradients):
+    """Forgetting first (arXiv 2506.08164): the retain gradient loses its part along the forget gradient, always.
+
+    g <- g_r + (1 - <g_u, g_r> / ||g_u||^2) g_u, whatever the sign; so <g, g_u> = ||g_u||^2.
+    """
+
+    def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
+        return 1 - safe_quotient(dot, square), torch.ones_like(dot)
+
+
+class Bisector(TwoGradients):
+    """g <- (g_u / ||g_u|| + g_r / ||g_r||) / sqrt(1 + cos), which is sqrt(2) long.
+
+    This is the closed form of MUNBa's bargaining solution (arXiv 2411.15537); NGDiff (arXiv 2410.22086) is the same
+    without the root. Opposite gradients have no bisector: towards them the root stops at that of DEGENERATE.
+    """
+
+    def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
+        norm, retain_norm = square.sqrt(), retain_square.sqrt()
+        root = (1 + safe_quotient(dot, norm * retain_norm)).clamp(min=DEGENERATE).sqrt()
+        return safe_quotient(1 / root, norm), safe_quotient(1 / root, retain_norm)
+
+
+class HAMUQ(TwoGradients):
+    """The steepest descent of the retain loss with <g, g_u> >= q on a ball of radius ||g_r||, so that ||g|| = ||g_r||.
+
+    HAMU (arXiv 2606.02119). Where g_r gains q by itself it is the step; where not even the ball's end gains it, q /
+    ||g_u||^2 g_u. q is `ratio` (the authors': 0.5), shared out over tensors by ||g_u|| ||g_r||. Both gradients are
+    clipped to norm 1 before, as the authors do. Written for plain SGD: an adaptive optimizer rescales what q means.
+    """
+
+    def __init__(
+        self, gamma: float | None = None, tau: None = None, *, scope: Scope = "tensor", ratio: float = 0.5
+    ) -> None:
+        super().__init__(gamma, tau, scope=scope)
+        self.ratio = ratio
+
+    def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
+        scale, retain_scale = (1 / each.sum().sqrt().clamp(min=1) for each in (square, retain_square))
+        square, retain_square, dot = square * scale**2, retain_square * retain_scale**2, dot * scale * retain_scale
+        lengths = (square * retain_square).sqrt()
+        a, b = self._least_harm(square, retain_square, dot, self.ratio * safe_quotient(lengths, lengths.sum()))
+        return a * scale, b * retain_scale
+
+    def _least_harm(
+        self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor, gain: torch.Tensor
+    ) -> Weights:
+        """Return the weights of g_u, which is to gain `gain`, and of g_r, whose descent is to be the steepest."""
+        across = retain_square - safe_quotient(dot * dot, square)
+        across = torch.where(across > DEGENERATE * retain_square, across, 0.0)  # else it is rounding, not a direction
+        stretch = safe_quotient((retain_square - safe_quotient(gain * gain, square)).clamp(min=0), across).sqrt()
+        direct = dot >= gain
+        return torch.where(direct, 0.0, safe_quotient(gain - stretch * dot, square)), torch.where(direct, 1.0, stretch)
+
+
+class HAMUU(HAMUQ):
+    """The same with the roles exchanged: the most forgetting at a required gain of the retain loss."""
+
+    def _least_harm(
+        self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor, gain: torch.Tensor
+    ) -> Weights:
+        b, a = super()._least_harm(retain_square, square, dot, gain)
+        return a, b
+
+
+class MGDA(TwoGradients):
+    """g <- x g_u + (1 - x) g_r, x in [0, 1], at its shortest (Desideri, 2012): it descends both or is zero."""
+
+    def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
+        x = safe_quotient(retain_square - dot, square + retain_square - 2 * dot).clamp(0, 1)
+        return x, 1 - x
+
+
+class CAGrad(TwoGradients):
+    """g <- (g_0 + kappa ||g_0|| g_x / ||g_x||) / (1 + kappa), g_0 the mean and g_x = x g_u + (1 - x) g_r.
+
+    Liu et al., 2021: x in [0, 1] minimises <g_x, g_0> + kappa ||g_0|| ||g_x||, a convex function of it: with g_x's part
+    along g_u - g_r and what is across it, its minimum has a closed form. kappa 0.5 is the authors'.
+    """
+
+    def __init__(
+        self, gamma: float | None = None, tau: None = None, *, scope: Scope = "global", kappa: float = 0.5
+    ) -> None:
+        super().__init__(gamma, tau, scope=scope)
+        self.kappa = kappa
+
+    def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
+        radius = self.kappa * (square + retain_square + 2 * dot).clamp(min=0).sqrt() / 2
+        apart = (square + retain_square - 2 * dot).clamp(min=0)  # ||g_u - g_r||^2
+        across = (square * retain_square - dot * dot).clamp(min=0)  # ||g_x||^2 apart = along(x)^2 + across
+        slope = safe_quotient((retain_square - square) / 2, radius * apart.sqrt()).clamp(-1, 1)
+        along = slope * safe_quotient(across, 1 - slope * slope).sqrt()
+        at_end = torch.where(retain_square > square, 1.0, 0.0)
+        x = safe_quotient(along + retain_square - dot, apart).clamp(0, 1)
+        x = torch.where(slope.abs() < 1, x, at_end)
+        parts = x * x * square + (1 - x) ** 2 * retain_square
+        length = (parts + 2 * x * (1 - x) * dot).clamp(min=DEGENERATE * parts).sqrt()
+        scale = safe_quotient(radius, length)
+        return (0.5 + scale * x) / (1 + self.kappa), (0.5 + scale * (1 - x)) / (1 + self.kappa)
