@@ -63,7 +63,7 @@ def join_sweeps(frames: Mapping[str, pd.DataFrame], first: Collection[str] = ())
 
 
 def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `selection.average` and, with n = 0, of unmeasured settings; gamma and tau as text."""
+    """Return the rows of `average_seeds` and, with n = 0, of unmeasured settings; gamma and tau as text."""
     absent = runs.dropna(subset=["configuration", *STUDY_COLUMNS])
     absent = absent.loc[~absent["configuration"].isin(measured["configuration"])]
     absent = absent.sort_values("id", kind="stable").drop_duplicates("configuration")

@@ -175,7 +175,7 @@ def list_sweep_names() -> list[str]:
 
 
 def load_sweep(name: str) -> Sweep:
-    """Return one of `sweep_names()`. Raise what its file does, or ValueError, if it is wrong."""
+    """Return one of `list_sweep_names()`. Raise what its file does, or ValueError, if it is wrong."""
     sweep = getattr(importlib.import_module(f"search_spaces.{name}"), "SWEEP", None)
     if not isinstance(sweep, Sweep):
         raise ValueError("it has no SWEEP (search_spaces.schema.sweep.Sweep)")

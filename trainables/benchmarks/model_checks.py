@@ -129,7 +129,7 @@ def _text_of(row: Row) -> str:
 
 
 def _find_long_rows(encoder: Encoder, rows: Sequence[Row], positions: int) -> list[int]:
-    """Return the numbers of rows with more tokens than positions; LABEL_TOKENS of an answer or text are read."""
+    """Return the numbers of rows with more tokens than positions; MAX_BLOCK_LABELS of an answer or text are read."""
     found, template = [], len(encoder.render_prompt(encoder.probe).encode())
     for number, row in enumerate(rows, 1):
         turns = 1 if "text" in row else len(list_turns(row["question"]))
