@@ -29,7 +29,7 @@ from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import Trial
 from trainables.methods import rectifiers
 from trainables.training import engine, memory, model_files
-from trainables.training.runtime import device_memory, pass_tokens, prepare_process, release_memory
+from trainables.training.runtime import device_memory, evaluation_pass_tokens, prepare_process, release_memory
 from trainables.workers import shared_artifacts
 
 Row = dict[str, Any]
@@ -118,7 +118,7 @@ def measure_evaluation(options: argparse.Namespace) -> Iterator[Row]:
     source = {"data": options.data, "data_fingerprint": "bench", "configs": ("full",), "template": "llama2"}
     vocabulary, training = min(32000, network.config.vocab_size), Training(max_length=512)
     recipe = Recipe(**source, vocabulary=vocabulary, training=training)
-    tokenizer, budget = shared_artifacts.learn_tokenizer(recipe), pass_tokens(options.resources, network)
+    tokenizer, budget = shared_artifacts.learn_tokenizer(recipe), evaluation_pass_tokens(options.resources, network)
     for limit in options.limits:
         benchmark = Benchmark(data=options.data, split=SPLIT, limit=limit)
         started = time.perf_counter()

@@ -91,7 +91,7 @@ def plain_step(runner: Any, task: loop.TrainingTask, step: int) -> None:
     retain = sampling.retain_batch(task.seed, step, 0, len(task.retain), size)
     forget = sampling.forget_batch(task.seed, step, 0, len(task.forget), size)
     forward_backward.accumulate_gradient(runner, [(objectives.RETAIN_NLL_TERM, task.retain, retain)], task, None)
-    runner.clear()
+    runner.clear_gradients()
     plan = [(term, task.forget, forget) for term in task.objective.terms]
     forward_backward.accumulate_gradient(runner, plan, task, None)
     runner.step(task.training.lr)

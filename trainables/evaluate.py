@@ -74,7 +74,7 @@ def main(
     cli.silence_libraries()
     import torch
 
-    from trainables.training.runtime import pass_tokens
+    from trainables.training.runtime import evaluation_pass_tokens
 
     on_gpu = torch.cuda.is_available()
     precision = precision or ("bf16" if on_gpu else "fp32")
@@ -84,7 +84,7 @@ def main(
         cli.print_line(f"warning: {problem}; give --precision", error=True)
     network, tokenizer = model_files.load_model(subject, precision, field="--model")
     resources = Resources(gpus=float(on_gpu), evaluation_tokens=token_budget)
-    budget = pass_tokens(resources, network.to("cuda" if on_gpu else "cpu"))
+    budget = evaluation_pass_tokens(resources, network.to("cuda" if on_gpu else "cpu"))
     settings: dict[str, Any] = {"token_budget": budget, "report": _tell_progress()}
     found, records = evaluation.evaluate(network, tokenizer, asked, reference, **settings)
     if advice := evaluation.advise_template(network, tokenizer, asked, found):

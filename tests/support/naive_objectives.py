@@ -27,7 +27,7 @@ NAME = 1000
 
 @dataclass
 class Row:
-    """One row and what both models say, all leaves: logits (FIXED_PAD_TOKENS, WORDS), hidden (FIXED_PAD_TOKENS, HIDDEN)."""
+    """One row and what both models say: logits (FIXED_PAD_TOKENS, WORDS), hidden (FIXED_PAD_TOKENS, HIDDEN)."""
 
     example: Example
     logits: torch.Tensor

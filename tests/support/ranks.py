@@ -135,7 +135,7 @@ def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str
             whole = whole[whole != 0]
             exact = float((whole == whole.bfloat16()).float().mean())
             squares = _squares(runner)
-            runner.clear()
+            runner.clear_gradients()
     for part in runner.grad_shard():
         part.fill_(0.25)
     runner.step(1.0)

@@ -24,7 +24,7 @@ def localize_paths(value: V, store: Storage) -> V:
     """
     found: Any = value
     if isinstance(value, str):
-        found = store.local_path(value)
+        found = store.fetch_local_path(value)
     elif isinstance(value, tuple):
         found = tuple(localize_paths(part, store) for part in value)
     elif isinstance(value, BaseModel):
@@ -45,7 +45,7 @@ def _find_hub_folders(value: BaseModel, store: Storage) -> dict[str, Any]:
         if value.fingerprint and value.tokenizer and not typed_paths.is_folder(value.tokenizer):
             found["tokenizer"] = _find_place(HubRequirement("tokenizers", value.tokenizer), store)
     if isinstance(value, Benchmark) and value.fingerprint and not value.is_fictional:
-        sources = {part: store.local_path(place) for part, place in value.places.items()}
+        sources = {part: store.fetch_local_path(place) for part, place in value.places.items()}
         for requirement in benchmarks.get_benchmark(value.name).hub_requirements(value):
             place = _find_place(requirement, store)
             if typed_paths.is_folder(place):

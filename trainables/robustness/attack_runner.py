@@ -31,7 +31,7 @@ from trainables.robustness.quantization import quantize
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.training import engine, loop, model_files
-from trainables.training.runtime import pass_tokens, release_memory
+from trainables.training.runtime import evaluation_pass_tokens, release_memory
 from trainables.trial import setup
 
 ROWS_PER_AUTHOR = 20
@@ -152,7 +152,7 @@ class AttackRunner:
     def _sample(self, network: Any, encoder: Encoder) -> Points:
         """Return leak@k of ROUGE-L's recall, by k."""
         prompts = encoder.encode_prompts([row["question"] for row in self.question_rows])
-        budget = CACHED_TOKENS * pass_tokens(self.resources, network)
+        budget = CACHED_TOKENS * evaluation_pass_tokens(self.resources, network)
         torch.manual_seed(self.seed)
         answers = sampling.sample_answers(network, encoder.tokenizer, prompts, self.samples, encoder.end_tokens, budget)
         scorer = rouge_words.make_rouge_scorer("rougeL")
@@ -211,7 +211,7 @@ class AttackRunner:
     def _score(self, network: Any, asked: Sequence[Row], encoder: Encoder) -> Records:
         benchmark = self.benchmark.model_copy(update={"measures": MEASURES})
         words: dict[str, Any] = {"asked_rows": {"forget": asked}, "encoder": encoder, "generate": False}
-        words["token_budget"] = pass_tokens(self.resources, network)
+        words["token_budget"] = evaluation_pass_tokens(self.resources, network)
         return row_scores.score_answers(network, encoder.tokenizer, benchmark, **words)
 
 

@@ -66,7 +66,7 @@ class Storage:
     def uri(self, path: Path) -> str:
         return path.as_uri()
 
-    def local_path(self, place: str) -> str:
+    def fetch_local_path(self, place: str) -> str:
         """Return where a path lies here, fetched, if it is of the storage's copy on any machine; else as it is."""
         return place
 

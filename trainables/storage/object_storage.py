@@ -73,7 +73,7 @@ class ObjectStorage(Storage):
     def uri(self, path: Path) -> str:
         return f"{self.address.split('?')[0].rstrip('/')}/{self._name(path)}"
 
-    def local_path(self, place: str) -> str:
+    def fetch_local_path(self, place: str) -> str:
         """Return where a path of another machine's copy lies in this one: their folders have the same name."""
         _, copy, name = place.partition(f"/{self.root.name}/")
         if not (copy and place.startswith("/")):

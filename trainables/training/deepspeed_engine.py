@@ -176,7 +176,7 @@ class DeepSpeedEngine:
             dist.all_reduce(value)
         return value
 
-    def clear(self) -> None:
+    def clear_gradients(self) -> None:
         """Zero the gradient of the last pass, so that the next one starts from zero."""
         for part in self.grad_shard() + (self._sums() if self.resources.offload_optimizer else []):
             part.zero_()
@@ -187,7 +187,7 @@ class DeepSpeedEngine:
             group["lr"] = lr
         self.inner.step()
         if self.resources.offload_optimizer:
-            self.clear()
+            self.clear_gradients()
 
     def gather(self) -> dict[str, torch.Tensor]:
         """Return the whole model's weights on the CPU of rank 0 (nothing elsewhere), one tensor after another."""

@@ -129,7 +129,7 @@ class PlainEngine:
     def sum_over_ranks(self, value: torch.Tensor) -> torch.Tensor:
         return value.to(self.device)
 
-    def clear(self) -> None:
+    def clear_gradients(self) -> None:
         """Forget the gradient of the last passes, so that the next one starts from zero."""
         self.gradient = self.combination = None
 
@@ -144,7 +144,7 @@ class PlainEngine:
             self.master.grad = None
             if self.weights.dtype != self.master.dtype:
                 self.weights.copy_(self.master.detach())
-        self.clear()
+        self.clear_gradients()
 
     @property
     def _kernels(self) -> Any:
@@ -182,7 +182,7 @@ class PlainEngine:
 
     def close(self) -> None:
         """Leave the model to its owner; the engine's memory goes with it."""
-        self.clear()
+        self.clear_gradients()
         if self.compiled_losses:
             torch.compiler.set_stance("default")
 

@@ -126,7 +126,7 @@ def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) 
     record, outcome = _rectified_gradient(engine, task, state, passed, step, 0)
     attempts = 1
     while outcome.degenerate and attempts < MAX_ATTEMPTS:  # other forget rows; the average has its retain gradient
-        engine.clear()
+        engine.clear_gradients()
         _seed_noise(engine, task.seed, step, attempts)
         record, outcome = _rectified_gradient(engine, task, state, passed, step, attempts)
         attempts += 1
@@ -134,7 +134,7 @@ def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) 
     warmup = int(training.warmup_epochs * len(task.forget) // training.batch_size) or training.warmup_steps
     lr = learning_rate(training, step, steps, warmup)
     if outcome.degenerate:
-        engine.clear()
+        engine.clear_gradients()
     else:
         engine.step(lr)
     state.step = step + 1
@@ -187,7 +187,7 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
         rows = sampling.retain_batch(task.seed + SEED_OFFSET, step, 0, len(task.retain), task.training.batch_size)
         found["observed_retain_loss"], _ = _retain_pass(engine, task, rows)
         observed = [part.clone() for part in engine.grad_shard()]
-        engine.clear()
+        engine.clear_gradients()
     _seed_noise(engine, task.seed, step, 0)
     rows = []
     if task.rectifier.needs_retain or task.objective.needs_retain:
@@ -202,7 +202,7 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
         if task.rectifier.needs_retain:
             task.rectifier.update_average(engine.gradients())
         gradient = [each.clone() for each in engine.grad_shard()] if shared else None
-        engine.clear()
+        engine.clear_gradients()
         losses.append(loss)
         counts.append(tokens)
     found["retain_loss"] = losses[0] if parts == 1 else sum(map(mul, losses, counts)) / sum(counts)

@@ -22,7 +22,7 @@ FILLED, MEMORY_SHARE = 0.76, 0.92
 """The shares of a device's memory that states and a whole trial may take: the rest is CUDA's and its allocator's."""
 GRADIENT_BUCKET_ELEMENTS, GATHERED_WEIGHT_ELEMENTS = 500_000_000, 1_000_000_000
 """Elements at the most of DeepSpeed's buffer of gradients, and of weights that ZeRO 3 keeps gathered."""
-PROCESS = 0.52e9
+CPU_PROCESS_BYTES = 0.52e9
 """Bytes of a process that has imported torch, transformers and Ray (torch 2.13, its CPU build), before any model."""
 LEAST_TOKENS, CPU_TOKENS, MOST_TOKENS = 1024, 4096, 65536
 """Padded tokens of an evaluation's pass: at least and at most where a GPU's memory decides, and where it does not."""
@@ -197,9 +197,9 @@ def estimate_peak(
         part = 4 * shape.parameter_count / resources.ranks
         held = MemoryStates(part, part, 2 * part, 3 * part, 0)
         moved = 4 * shape.parameter_count
-        tokens = pass_tokens(resources, shape, 4, None if limit is None else limit - moved)
+        tokens = evaluation_pass_tokens(resources, shape, 4, None if limit is None else limit - moved)
         left = max(0.0, moved + _evaluation_bytes(tokens, shape, 4) - held.total)
-        return PeakMemory(held, 0 if resources.gpus else PROCESS, activations, left)
+        return PeakMemory(held, 0 if resources.gpus else CPU_PROCESS_BYTES, activations, left)
     width, trained = WEIGHT_BYTES[resources.precision], _count_trained(trial, shape)
     copied = stage == 3 or (trial.training.lora_rank and trial.training.eval_every)
     copy = width * shape.parameter_count if copied else 0
@@ -209,9 +209,9 @@ def estimate_peak(
     several = rows < trial.training.batch_size // resources.ranks or _needs_wide_gradient(trial)
     held = estimate_states(trial, shape.parameter_count, trained, stage, several=several)
     target = width * shape.parameter_count if resources.ranks == 1 else 0
-    taken = width * buffers if resources.gpus else PROCESS + target
+    taken = width * buffers if resources.gpus else CPU_PROCESS_BYTES + target
     room = None if limit is None else limit - held.total - taken - copy
-    tokens = pass_tokens(resources, shape, width, room)
+    tokens = evaluation_pass_tokens(resources, shape, width, room)
     return PeakMemory(held, taken, activations, copy + _evaluation_bytes(tokens, shape, width))
 
 
@@ -246,7 +246,7 @@ def _token_bytes(trial: Trial, shape: Shape, length: int) -> float:
     return layers + shape.vocabulary * (24 if distributions else 12)
 
 
-def pass_tokens(resources: Resources, shape: Shape | None, width: int, room: float | None) -> int:
+def evaluation_pass_tokens(resources: Resources, shape: Shape | None, width: int, room: float | None) -> int:
     """Return the padded tokens of an evaluation's pass: as set, or as many as `room` bytes of a GPU hold.
 
     `shape` None, `room` None: where sizes are not known, and on a CPU.

@@ -65,14 +65,14 @@ def device_memory(device: torch.device) -> int:
     return memory.machine_memory()
 
 
-def pass_tokens(resources: Resources, network: Any) -> int:
+def evaluation_pass_tokens(resources: Resources, network: Any) -> int:
     """Return the padded tokens of an evaluation's pass: as set, or as this process's part of the GPU has room for."""
     room = None
     if network.device.type == "cuda":
         whole = resources.gpu_memory * 1e9 if resources.gpu_memory else device_memory(network.device)
         room = memory.MEMORY_SHARE * whole * min(1.0, resources.gpus) - torch.cuda.memory_allocated(network.device)
     shape = memory.parse_model_shape(network.config.to_dict())
-    return memory.pass_tokens(resources, shape, network.dtype.itemsize, room)
+    return memory.evaluation_pass_tokens(resources, shape, network.dtype.itemsize, room)
 
 
 def peak_memory(device: torch.device) -> int:

@@ -26,7 +26,7 @@ from trainables.methods import method_constants, objectives, rectifiers
 from trainables.storage.atomic_files import check_content, read_json
 from trainables.training import checkpoints, loop, memory, model_files, sampling
 from trainables.training.engine import Engine
-from trainables.training.runtime import device_memory, pass_tokens
+from trainables.training.runtime import device_memory, evaluation_pass_tokens
 
 CPU_TOKENS = 1024
 """About so many tokens of a pass stay in a CPU's caches (docs/LOG.md, 2026-11-24: up to 1.4 times as fast)."""
@@ -111,7 +111,7 @@ def _say_examples(
     """Return forget rows and retain rows in the model's own words; rank 0 asks it, so that all ranks have the same."""
     found: list[Any] = [None]
     if dist.get_rank() == 0:
-        length, budget = trial.training.max_length, pass_tokens(trial.resources, network)
+        length, budget = trial.training.max_length, evaluation_pass_tokens(trial.resources, network)
         found[0] = chosen.training_examples(trial.benchmark, tokenizer, length, network, budget)
     if trial.resources.ranks > 1:
         dist.broadcast_object_list(found, src=0, device=network.device)

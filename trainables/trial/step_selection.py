@@ -128,7 +128,7 @@ class StepSelection:
         model_files.save_model(network, self.tokenizer, self._weights_folder(step), made)
 
     def measure_network(self, network: Any, most: int | None = None) -> tuple[Metrics, Rows]:
-        self.tokens = runtime.pass_tokens(self.trial.resources, network)
+        self.tokens = runtime.evaluation_pass_tokens(self.trial.resources, network)
         how: dict[str, Any] = {"token_budget": self.tokens, "report": self.report, "most": most}
         return evaluation.evaluate(network, self.tokenizer, self.trial.benchmark, self.reference, **how)
 

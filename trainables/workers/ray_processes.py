@@ -148,7 +148,7 @@ def export_trial_model(trial_id: str, root: str, folder: str, why: str, rule: Se
     from trainables.trial.export import model_folder
 
     store = open_storage_unchecked(root)
-    place = Path(store.local_path(folder))
+    place = Path(store.fetch_local_path(folder))
     model_folder.export_trial(trial_id, store, place, why, rule)
     store.push(place)
 

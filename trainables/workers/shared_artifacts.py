@@ -79,7 +79,7 @@ def make_evaluation(
     if kept and store.read_evaluation(key) is not None and row_files.has_model_answers(on):
         store.push_changing_folder(folder)
         return kept
-    from trainables.training.runtime import pass_tokens, prepare_process
+    from trainables.training.runtime import evaluation_pass_tokens, prepare_process
 
     device = prepare_process(resources, 0)
     reference = retain
@@ -90,7 +90,7 @@ def make_evaluation(
     network.to(device)
     with note_shared_progress(f"the reference evaluation on {on.split}", key, store) as progress:
         progress.note_event({"phase": "evaluation"})
-        budget, report = pass_tokens(resources, network), progress.note_count
+        budget, report = evaluation_pass_tokens(resources, network), progress.note_count
         with report_progress_to(report):
             _make_answers(network, tokenizer, subject, on, store, resources.precision, budget)
         found, records = evaluation.evaluate(network, tokenizer, on, reference, token_budget=budget, report=report)

@@ -64,7 +64,7 @@ def test_a_run_compiles_once_and_evaluations_do_not() -> None:
         for step in range(6):
             numbers = sampling.retain_batch(0, step, 0, len(data), test_counts.BATCH)
             forward_backward.accumulate_gradient(runner, [(objectives.RETAIN_NLL_TERM, data, numbers)], task, None)
-            runner.clear()
+            runner.clear_gradients()
         with torch.no_grad():
             runner.module.eval()(input_ids=torch.zeros(3, 9, dtype=torch.long, device="meta"))
         runner.close()

@@ -78,7 +78,7 @@ def test_micro_batches_of_bf16_are_summed_in_fp32() -> None:
     runner = make(precision="bf16")
     go(runner, 0)
     assert runner.gradients()[0].dtype == torch.bfloat16, "it holds one micro-batch exactly"
-    runner.clear()
+    runner.clear_gradients()
     go(runner, 0, parts=3)
     assert runner.gradients()[0].dtype == torch.float32
 

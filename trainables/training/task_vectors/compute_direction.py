@@ -96,7 +96,7 @@ class TaskVectorTrainer:
         others: Tensors = {}
         losses, own = [], 0
         for step in range(vector.steps):
-            self.model.clear()
+            self.model.clear_gradients()
             loss, own = self._add_gradient(rows)
             _check_finite(loss, f"batch {number} at step {step + 1}")
             losses.append(loss)

@@ -60,7 +60,7 @@ class ShardedModel:
             dist.all_reduce(value)
         return value
 
-    def clear(self) -> None:
+    def clear_gradients(self) -> None:
         self.inner.zero_grad(set_to_none=True)
 
     def parameter_rows(self) -> list[ParameterRows]:

@@ -108,7 +108,7 @@ def verify_export(
     """
     import torch
 
-    from trainables.training.runtime import device_name, pass_tokens, prepare_process
+    from trainables.training.runtime import device_name, evaluation_pass_tokens, prepare_process
 
     gpus = min(1.0, trial.resources.gpus) if torch.cuda.is_available() else 0.0
     resources, run_on = trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), result["topology"]
@@ -116,7 +116,10 @@ def verify_export(
     precision = "fp32" if trial.task_vector else trial.resources.precision
     network, tokenizer = model_files.load_model(Model(path=str(folder)), precision, "--output")
     known = run_on.get("evaluation_tokens") if verified_on == run_on["device"] else None  # bf16 rounds by it
-    reference, budget = setup.load_retain_evaluation(trial), known or pass_tokens(resources, network.to(device))
+    reference, budget = (
+        setup.load_retain_evaluation(trial),
+        known or evaluation_pass_tokens(resources, network.to(device)),
+    )
     metrics, _ = evaluation.evaluate(network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget)
     wrong = list_metric_differences(result["metrics"], metrics, tolerance)
     if wrong and tolerance == SAME_WEIGHTS_TOLERANCE and verified_on == run_on["device"]:
