@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from transformers import AutoModelForCausalLM
+from typer.testing import CliRunner
 
 from tests.support import tiny, tracked_store
 from tests.support.starts import invoke
@@ -66,8 +67,14 @@ def test_a_trial_is_named_by_its_id_or_by_its_label(command: tuple[str, ...], tm
 
 
 def test_what_cannot_be_asked_is_told(tmp_path: Path) -> None:
-    folder = tiny.write_model(tmp_path / "mine", layers=1)
-    for name, words in (("abc", "the weights of trial abc were not kept"), (str(folder), "has no chat template")):
-        done = invoke(chat.main, name, "--storage", tmp_path, "--ask", QUESTION)
-        assert done.exit_code == 2
-        assert words in done.output
+    folder, code = (tiny.write_model(tmp_path / name, layers=1) for name in ("mine", "code"))
+    named = {"model_type": "odd", "auto_map": {"AutoConfig": "odd.Config", "AutoModelForCausalLM": "odd.Model"}}
+    atomic_files.write_json(code / "config.json", (atomic_files.read_json(code / "config.json") or {}) | named)
+    (code / "odd.py").write_text(f"open('{tmp_path}/ran', 'w')")
+    told = {"abc": "the weights of trial abc were not kept", folder: "has no chat template", code: "it needs code"}
+    for name, words in told.items():
+        typed = [str(name), "--storage", str(tmp_path)]
+        done = CliRunner().invoke(chat.cli.make_app(chat.main), typed, input="yes\n" * 9)
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
+        assert words in done.stderr
+    assert not (tmp_path / "ran").exists()
