@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow.parquet
 import pytest
 
 import platform.status as status
+import platform.sweep.__main__ as sweep_command
 from analysis import report
 from platform.cluster import __main__ as cluster
 from platform.plan.build import make_plan
@@ -22,7 +24,7 @@ from search_spaces.schema.sweep import load_sweep
 from tests.support import tiny
 from tests.support.own_rows import settings
 from tests.support.starts import in_process, invoke
-from trainables import run
+from trainables import run, stress
 from trainables.common import deadlines, fingerprints
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
@@ -89,6 +91,8 @@ def assert_refused(done: Any, said: str) -> None:
     assert said in done.stderr
 
 
+ALIASES = [f"{b}: &{b} [{','.join(9 * ['*' + a])}]" for a, b in pairwise("abcdefghij")]
+BOMB = "\n".join(["a: &a [x]", *ALIASES]).encode()
 LOOP = b"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 TEMPLATE = "model/chat_template.jinja"
 
@@ -132,6 +136,14 @@ def test_rows_and_models(
         (run.main, "x.json", b'{"a":' + b"[" * 10**5, "holds no JSON object"),
         (cluster.main, "check x.json", "", "is no file but a pipe"),
         (cluster.main, "check x.json", b"[" * 1500, "is not YAML"),
+        (cluster.main, "check x.json", BOMB, "its aliases unfold to over "),
+        (
+            sweep_command.main,
+            "tofu_tiny --dry-run --set @x.json",
+            BOMB,
+            "its aliases unfold to over ",
+        ),
+        (stress.main, "x --attack x.json", "", "is no file but a pipe"),
         (report.main, "x --storage .", "", "is no file but a pipe"),
         (status.main, "x --storage .", "", "is no file but a pipe"),
     ],
@@ -154,6 +166,17 @@ def test_an_end_token_that_the_model_alone_names(given: Path, folder: Path) -> N
     configure(folder, "generation_config", eos_token_id=[1, 40])
     tokenizer = model_files.load_tokenizer(Model(path=str(folder), tokenizer=str(given / "model")))
     assert make_encoder("plain", tokenizer).end_tokens == {1, 40}
+
+
+def test_a_fingerprint_is_of_all_that_a_tokenizer_reads(folder: Path) -> None:
+    """A template called `default` counts in the place of chat_template.jinja; files elsewhere are refused."""
+    hashes = fingerprints.hash_model, fingerprints.hash_tokenizer, fingerprints.hash_content
+    before = {one(folder) for one in hashes}
+    write(folder / "additional_chat_templates" / "default.jinja", b"x")
+    assert before.isdisjoint(one(folder) for one in hashes)
+    configure(folder, "tokenizer_config", fast_tokenizer_files=["../x/tokenizer.4.0.0.json"])
+    with pytest.raises(InputError, match="names fast_tokenizer_files outside the folder"):
+        model_files.load_tokenizer(Model(path=str(folder)))
 
 
 def test_settings_that_change_greedy_answers_are_told(given: Path, folder: Path) -> None:
