@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from trainables.config.types import Name
+from trainables.config.types import Name, Time
 from trainables.storage.atomic_files import read_json
 
 FiniteNumber = Annotated[float, Field(allow_inf_nan=False, strict=True)]
@@ -30,6 +30,8 @@ class _Config(_Part):
     method: Name
     rectifier: _Named
     benchmark: _Benchmark
+    target: _Part = _Part()
+    training: _Part = _Part()
     seed: int = 0
 
 
@@ -51,7 +53,7 @@ class Result(Evaluation):
 
     status: Literal["finished", "collapsed", "diverged", "failed", "out_of_memory", "lost"]
     config: _Config
-    started: str
+    started: Time
     seconds: dict[Name, FiniteNumber] = {}
     commit: Name | None = None
     versions: dict[Name, Name] = {}
