@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from platform.schedule import capacity
 from platform.schedule.capacity import NodeLimits
 from platform.schedule.ray_environment import LOCAL_RAY, RAY_SETTINGS, resolve_address
-from trainables.common import provenance
+from trainables.common import cli, provenance
 from trainables.common.deadlines import ANSWER_SECONDS, CONNECT_SECONDS, START_SECONDS, TOLD_SECONDS, call_within
 from trainables.common.errors import InputError, last_line
 from trainables.config.settings import Resources
@@ -84,16 +84,14 @@ def check_head(place: str) -> None:
             call_within(ANSWER_SECONDS, f"Ray at {place}", grpc.channel_ready_future(channel).result)
 
 
-def watch_head(place: str, lost: Callable[[OSError], None]) -> None:
-    """Call `lost` if Ray's head does not answer now, nor LOST_SECONDS later."""
-    try:
-        check_head(place)
-    except OSError:
-        time.sleep(LOST_SECONDS)
-        try:
-            check_head(place)
-        except OSError as error:
-            lost(error)
+def watch_head(place: str, resume: str) -> None:
+    """Print how to go on, and end this thread, where Ray's head answers neither now nor LOST_SECONDS later."""
+    for wait in (0.0, LOST_SECONDS):
+        time.sleep(wait)
+        with contextlib.suppress(OSError):
+            return check_head(place)
+    cli.print_line(f"Ray failed: its head does not answer\ngo on with: {resume}")
+    sys.exit()
 
 
 def wait_for_nodes(growth: NodeLimits, print_line: Callable[[str], None]) -> None:

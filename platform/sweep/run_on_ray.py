@@ -59,8 +59,7 @@ def run_on_ray(
         growth = ray_session.start_session(options.address)
         ray_session.wait_for_nodes(growth, print_line)
         ray_session.check_nodes(print_line)
-        head, lost = ray.get_runtime_context().gcs_address, partial(_give_up, command)
-        look = partial(ray_session.watch_head, head, lost)
+        look = partial(ray_session.watch_head, ray.get_runtime_context().gcs_address, resume_command(command))
         if not resolve_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
             watch.enter_context(call_periodically(look, RAYLET_CHECK_SECONDS))
         placement = ray_session.place_trials(growth, resources, options.max_concurrent, print_line)
@@ -92,11 +91,6 @@ def run_on_ray(
         ray_session.end_session()
     print_line(f"{problem}\ngo on with: {resume_command(command)}")
     return None
-
-
-def _give_up(command: str, error: OSError) -> None:
-    """Print how to go on while Ray waits for its head, after which it ends this process without a word."""
-    print_line(f"Ray failed: its head does not answer ({error})\ngo on with: {resume_command(command)}")
 
 
 def tune_trials(

@@ -125,7 +125,8 @@ def find_wrong(typed: str, place: Path, server: str, asked: threading.Event, sto
     shown = json.dumps(text)[1:-1]
     if any(form in text + shown for form in (*SECRETS.values(), PASSWORD, json.dumps(PASSWORD)[1:-1], "\x1b")):
         return f"a secret or an escape: {text[-300:]}"
-    if stopped and status == 130 and ended < stopped + INTERRUPT_SECONDS:
+    ends = (130, -signal.SIGINT)  # the second, a shell's 130 too, once Python itself has ended
+    if stopped and status in ends and ended < stopped + INTERRUPT_SECONDS and "Traceback" not in text:
         return ""
     if first and (word or ended) > first + WORD_SECONDS:
         return f"no word for {(word or ended) - first:.0f} s"

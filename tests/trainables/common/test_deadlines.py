@@ -1,4 +1,4 @@
-"""Waits for what is outside: told of, ended by their deadline, and no code of a template without end."""
+"""Waits for what is outside: told of, and ended by their deadline. Templates without end: test_strangers_files.py."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import time
 
 import pytest
 
-from tests.support import tiny
 from tests.support.strange_server import MANNERS, serve_strangely
 from trainables.common import deadlines
 from trainables.common.errors import InputError
-from trainables.data.conversations import make_encoder
 
 
 def test_a_call_gives_its_value_or_its_error_or_is_told_of_and_given_up(
@@ -37,18 +35,3 @@ def test_a_server_that_gives_no_answer_is_named(manner: str, monkeypatch: pytest
             return
         with pytest.raises(InputError, match=f"the hub at http://{server} has not answered in 0 s; try again"):
             deadlines.check_answers(f"http://{server}", "the hub", "try again")
-
-
-@pytest.mark.parametrize(
-    ("template", "why"),
-    [
-        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "does not end within 1 s"),
-        ("{% for a in range(2000) %}{{ 'x' * 999 }}{% endfor %}", "it writes 1998000 characters"),
-    ],
-)
-def test_a_chat_template_without_end_is_refused(template: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadlines, "TEMPLATE_SECONDS", 1.0)
-    tokenizer = tiny.tokenizer()
-    tokenizer.chat_template = template
-    with pytest.raises(InputError, match=why):
-        _ = make_encoder("chat", tokenizer).layout
