@@ -67,9 +67,7 @@ def read_attackers(path: Path, field: str) -> Attackers:
     """Return the relearnings of a file. Raises InputError."""
     try:
         return Attackers.model_validate_json(read_bytes(path))
-    except OSError as error:
-        raise InputError(f"{field}: {path} cannot be read ({error.strerror}); a sweep writes {ATTACKERS}") from error
-    except ValidationError as error:
+    except (OSError, ValidationError) as error:
         raise InputError(f"{field}: {path}: {describe_invalid_settings(error)}; a sweep writes {ATTACKERS}") from error
 
 
