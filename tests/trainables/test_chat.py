@@ -69,7 +69,7 @@ def test_a_trial_is_named_by_its_id_or_by_its_label(command: tuple[str, ...], tm
 def test_what_cannot_be_asked_is_told(tmp_path: Path) -> None:
     folder, code = (tiny.write_model(tmp_path / name, layers=1) for name in ("mine", "code"))
     named = {"model_type": "odd", "auto_map": {"AutoConfig": "odd.Config", "AutoModelForCausalLM": "odd.Model"}}
-    atomic_files.write_json(code / "config.json", (atomic_files.read_json(code / "config.json") or {}) | named)
+    atomic_files.write_json(code / "config.json", named)
     (code / "odd.py").write_text(f"open('{tmp_path}/ran', 'w')")
     told = {"abc": "the weights of trial abc were not kept", folder: "has no chat template", code: "it needs code"}
     for name, words in told.items():
