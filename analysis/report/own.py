@@ -74,8 +74,7 @@ def list_forget_rows(report: Report, trial: str) -> pd.DataFrame:
     Those that are said and given away most come first. Empty if no rows are there.
     """
     table = read_trial_table(report.results.store, report.results.store.trial(trial) / ROWS)
-    rows = pd.DataFrame() if table is None else table.to_pandas()
-    rows = rows.reindex(columns=["task", *COLUMN_HEADS])
+    rows = (pd.DataFrame() if table is None else table.to_pandas()).reindex(columns=["task", *COLUMN_HEADS])
     forget = rows.loc[rows["task"] == "forget"].drop(columns="task")
     forget = forget.map(lambda value: value if isinstance(value, int | float) else math.nan).dropna(subset="row")
     forget = forget.astype(float).assign(row=forget["row"].astype(int) + 1)
