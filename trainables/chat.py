@@ -9,7 +9,7 @@ import typer
 
 from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
-from trainables.data import hub_folders
+from trainables.config.settings import Model
 from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial
 
@@ -27,6 +27,8 @@ def main(
     cli.silence_libraries()
     from transformers import pipeline
 
+    from trainables.data.conversations import make_encoder
+    from trainables.training.model_files import load_model
     from trainables.trial.export.model_folder import fetch_weights
 
     place = typed_paths.expand_home(model)
@@ -35,14 +37,13 @@ def main(
         trial_id = resolve_trial(model, store)
         place = store.root / "exports" / trial_id
         place = place if place.is_dir() else fetch_weights(trial_id, store)
-    if not place.is_dir():
-        hub_folders.check_hub()
-    chat: Any = pipeline("text-generation", str(place), model_kwargs={"use_safetensors": True})
-    if not chat.tokenizer.chat_template:
+    network, tokenizer = load_model(Model(path=str(place), attention="eager"), "auto", "MODEL")
+    if not tokenizer.chat_template:
         raise InputError(f"MODEL: the tokenizer of '{model}' has no chat template to chat by")
+    encoder, chat = make_encoder("chat", tokenizer), pipeline("text-generation", network, tokenizer=tokenizer)
+    settings: dict[str, Any] = {"add_special_tokens": False, "do_sample": False, "max_new_tokens": 200}
     for question in ask or map(str.strip, sys.stdin):
-        turns = [{"role": "user", "content": question}]
-        (said,) = chat(turns, do_sample=False, max_new_tokens=200, return_full_text=False)
+        (said,) = chat(encoder.render_prompt(question), return_full_text=False, **settings)
         cli.print_line(f"> {question}\n{said['generated_text'].strip()}")
     return 0
 

@@ -42,6 +42,7 @@ def main(
     store = open_storage(location, writable=False)
     trial_id = resolve_trial(name, store)
     if settings:
+        atomic_files.check_writable(settings, "--settings")
         result = model_folder.load_result(trial_id, store)
         settings_file.write_settings(result, model_folder.read_trial(result, store), settings)
         taken = f"python -m platform.sweep NAME --set @{settings}"

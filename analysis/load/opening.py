@@ -48,6 +48,6 @@ def read_trial_table(store: Storage, path: Path, columns: Collection[str] = ()) 
         return read_parquet(path, columns)
     except FileNotFoundError:
         return None
-    except (OSError, pyarrow.ArrowException, InputError) as damage:
+    except (OSError, InputError) as damage:
         log.warning("%s is damaged: %s", path.relative_to(store.root), damage)
         return None

@@ -65,8 +65,8 @@ def compare_models(results: Results, models: list[dict[Any, Any]]) -> pd.DataFra
 def list_forget_rows(report: Report, trial: str) -> pd.DataFrame:
     """Return one row for each measured forget row, of a text its block that is given away most; the worst first."""
     table = read_trial_table(report.results.store, report.results.store.trial(trial) / ROWS)
-    rows = pd.DataFrame() if table is None else table.to_pandas()
-    rows = rows.reindex(columns=["task", *COLUMN_HEADS])
-    forget = rows.loc[rows["task"] == "forget"].drop(columns="task").astype(float)
-    forget = forget.assign(row=forget["row"].astype(int) + 1)
+    rows = (pd.DataFrame() if table is None else table.to_pandas()).reindex(columns=["task", *COLUMN_HEADS])
+    forget = rows.loc[rows["task"] == "forget"].drop(columns="task")
+    forget = forget.map(lambda value: value if isinstance(value, int | float) else math.nan).dropna(subset="row")
+    forget = forget.astype(float).assign(row=forget["row"].astype(int) + 1)
     return forget.sort_values(["said_any", "rougeL_recall"], ascending=False, kind="stable").drop_duplicates("row")

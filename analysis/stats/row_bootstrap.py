@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
@@ -39,13 +40,12 @@ def _resample_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) ->
     if table is None:
         return None
     records = table.to_pylist()
-    found = kind.utility_by_row(benchmark, benchmarks.every_other(records, 1) if halves else records)
-    if not found:
-        return None
-    if not abs(harmonic_utility(found) - trial[kind.GOALS[-1].metric]) < UTILITY_TOLERANCE:
-        log.warning("trials/%s/%s gives another %s than result.json: left out", trial["id"], ROWS, kind.GOALS[-1].short)
-        return None
-    return resample_utility(found)
+    with contextlib.suppress(LookupError, TypeError, ValueError):  # columns of another kind
+        found = kind.utility_by_row(benchmark, benchmarks.every_other(records, 1) if halves else records)
+        if not found or abs(harmonic_utility(found) - trial[kind.GOALS[-1].metric]) < UTILITY_TOLERANCE:
+            return resample_utility(found) if found else None
+    log.warning("trials/%s/%s gives another %s than result.json: left out", trial["id"], ROWS, kind.GOALS[-1].short)
+    return None
 
 
 def harmonic_utility(parts: Sequence[Array]) -> float:

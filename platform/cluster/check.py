@@ -14,7 +14,7 @@ import yaml
 from platform.schedule.ray_environment import NO_METRICS
 from trainables.common.errors import InputError
 from trainables.common.redaction import SECRET_NAME, has_credentials
-from trainables.common.regular_files import read_text
+from trainables.common.regular_files import parse_yaml, read_text
 
 PLACEHOLDER_PATTERN = re.compile(r"FILL IN|(?<![\w$])REGISTRY/|:TAG\b|://BUCKET\b")
 """What our files and pages write in the place of a value."""
@@ -54,7 +54,7 @@ def load_cluster_file(path: str) -> ClusterFile:
     """Read a cluster file. Raises InputError where it is missing or not YAML."""
     try:
         file = ClusterFile(Path(path), read_text(Path(path).expanduser()), {})
-        content = {} if file.is_batch_script else yaml.safe_load(file.text)
+        content = {} if file.is_batch_script else parse_yaml(file.text, yaml.SafeLoader)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise InputError(f"'{path}': {error.strerror}; name a cluster file, such as cluster.yaml") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:

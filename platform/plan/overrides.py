@@ -19,7 +19,7 @@ from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import Sweep
 from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError, suggest_name
-from trainables.common.regular_files import read_text
+from trainables.common.regular_files import parse_yaml, read_text
 from trainables.common.typed_paths import expand_home
 from trainables.config.method_tables import MAIN_SETTINGS
 from trainables.config.settings import FrozenSettings
@@ -224,13 +224,13 @@ def _read_settings(item: str) -> list[str]:
 
     wrong = (InputError, OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, yaml.YAMLError)
     try:
-        found = yaml.safe_load(read_text(expand_home(item[1:])))["settings"]
+        found = parse_yaml(read_text(expand_home(item[1:])), yaml.BaseLoader)["settings"]  # 010 is ten, as typed
         texts = {path: ",".join(map(str, value)) if isinstance(value, list) else value for path, value in found.items()}
     except wrong as error:
         raise InputError(
             f"--set {item}: no file of settings (trainables.export --settings writes one): {error}"
         ) from error
-    return [f"{path}={'none' if value is None else value}" for path, value in texts.items()]
+    return [f"{path}={'none' if value in ('null', '~', '') else value}" for path, value in texts.items()]
 
 
 def _split_pair(item: str, option: str) -> tuple[str, str]:

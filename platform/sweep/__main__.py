@@ -98,11 +98,11 @@ def main(
 
 def _list_seeds(text: str) -> str:
     """Return `0,1,2` for `0,1,2` or `0-2`, and a range of a study as it is. Raises InputError."""
-    found = re.fullmatch(r"([0-9]+)-([0-9]+)", text)
-    if found and int(found[1]) <= int(found[2]):
+    found = re.fullmatch(r"([0-9]{1,10})-([0-9]{1,10})", text)
+    if found and int(found[1]) <= int(found[2]) < int(found[1]) + 1000:
         return ",".join(map(str, range(int(found[1]), int(found[2]) + 1)))
     if not re.fullmatch(r"[0-9]+((,[0-9]+)*|\.\.[0-9]+)", text):
-        raise InputError(f"--seeds '{text}': write whole numbers from 0, such as 0,1,2, or 0-4")
+        raise InputError(f"--seeds '{text}': write whole numbers from 0, such as 0,1,2, or 0-4 (1000 at most)")
     return text
 
 

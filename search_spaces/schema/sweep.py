@@ -6,9 +6,9 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from search_spaces.schema.axes import Axis, check_axis
 from search_spaces.schema.backbones import Backbone
@@ -87,7 +87,7 @@ class StressTest(FrozenSettings):
 class References(FrozenSettings):
     """`seeds`: retain models that are trained, of seeds 0, 1, ...: the noise of retraining (docs/measuring.md)."""
 
-    seeds: Count = 1
+    seeds: Annotated[int, Field(ge=1, le=100)] = 1
 
 
 class Sweep(FrozenSettings):

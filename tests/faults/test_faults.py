@@ -137,20 +137,22 @@ def kill_worker(one: Round, driver: Command) -> bool:
     return True
 
 
+@pytest.mark.parametrize("name", ["raylet/raylet", "gcs/gcs_server"], ids=["raylet", "head"])
 @rounds(5)
-def test_raylet_killed(play: Play, seed: int) -> None:
-    """Of a Ray of its own: the run ends, by itself or with Ray's error."""
+def test_raylet_killed(play: Play, seed: int, name: str) -> None:
+    """Or the head, of a Ray of its own: the run ends, by itself or with Ray's error, and tells once how to go on."""
     with play(seed, own_ray=True) as one:
         driver = one.start()
         one.wait_for_moment(driver, last=TRIALS - 1)
-        while not (raylets := named(one.processes, "raylet/raylet")):
+        while not (found := named(one.processes, name)):
             assert driver.running, driver.said
             one.processes = psutil.Process(driver.process.pid).children(recursive=True)
-        for raylet in raylets:
-            raylet.kill()
+        for process in found:
+            process.kill()
         said = driver.end(None)
         if driver.process.returncode:
             assert "Ray failed" in said or "--resume goes on with what they had" in said, said
+            assert said.count("go on with: ") <= 1, said
         one.start("--resume").end()
 
 

@@ -125,7 +125,7 @@ def find_wrong(typed: str, place: Path, server: str, asked: threading.Event, sto
     shown = json.dumps(text)[1:-1]
     if any(form in text + shown for form in (*SECRETS.values(), PASSWORD, json.dumps(PASSWORD)[1:-1], "\x1b")):
         return f"a secret or an escape: {text[-300:]}"
-    if stopped and status == 130 and ended < stopped + INTERRUPT_SECONDS:
+    if stopped and status in (130, -signal.SIGINT) and ended < stopped + INTERRUPT_SECONDS and "Traceback" not in text:
         return ""
     if first and (word or ended) > first + WORD_SECONDS:
         return f"no word for {(word or ended) - first:.0f} s"

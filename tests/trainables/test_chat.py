@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from transformers import AutoModelForCausalLM
+from typer.testing import CliRunner
 
 from tests.support import tiny, tracked_store
 from tests.support.starts import assert_refused, invoke
@@ -65,6 +66,12 @@ def test_a_trial_is_named_by_its_id_or_by_its_label(command: tuple[str, ...], tm
 
 
 def test_what_cannot_be_asked_is_told(tmp_path: Path) -> None:
-    folder = tiny.write_model(tmp_path / "mine", layers=1)
-    for name, words in (("abc", "the weights of trial abc were not kept"), (str(folder), "has no chat template")):
-        assert_refused(invoke(chat.main, name, "--storage", tmp_path, "--ask", QUESTION), words)
+    folder, code = (tiny.write_model(tmp_path / name, layers=1) for name in ("mine", "code"))
+    named = {"model_type": "odd", "auto_map": {"AutoConfig": "odd.Config", "AutoModelForCausalLM": "odd.Model"}}
+    atomic_files.write_json(code / "config.json", named)
+    (code / "odd.py").write_text(f"open('{tmp_path}/ran', 'w')")
+    told = {"abc": "the weights of trial abc were not kept", folder: "has no chat template", code: "it needs code"}
+    for name, words in told.items():
+        done = CliRunner().invoke(chat.cli.make_app(chat.main), [str(name), f"--storage={tmp_path}"], input="yes\n" * 9)
+        assert (done.exit_code, done.stderr.count("\n"), words in done.stderr) == (2, 1, True), done.output
+    assert not (tmp_path / "ran").exists()

@@ -7,12 +7,11 @@ import itertools
 import signal
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from http.client import HTTPException
 from typing import NoReturn, TypeVar
+from urllib.request import Request, urlopen
 
 from trainables.common.cli import print_line
 from trainables.common.errors import InputError
@@ -53,19 +52,15 @@ def call_within(seconds: float, what: str, call: Callable[[], T]) -> T:
 
 def check_answers(url: str, name: str, advice: str) -> None:
     """Raise InputError if a server gives no answer, or one of 500 and above; of other problems its client tells."""
-    problem: Exception | str = ""
     scheme, _, rest = url.partition("://")
     url = f"{scheme}://{rest.rpartition('@')[2]}"  # urllib takes no user and password
     try:
-        request = urllib.request.Request(url, method="HEAD")
-        call_within(ANSWER_SECONDS, f"{name} at {url}", lambda: urllib.request.urlopen(request).close())
+        call_within(ANSWER_SECONDS, f"{name} at {url}", lambda: urlopen(Request(url, method="HEAD")).close())
     except TimeoutError as error:
-        problem = error
+        raise InputError(f"{error}; {advice}") from error
     except (OSError, ValueError, HTTPException) as error:
         if getattr(error, "code", 0) >= 500:
-            problem = f"{name} at {url} answers {error}"
-    if problem:
-        raise InputError(f"{problem}; {advice}")
+            raise InputError(f"{name} at {url} answers {error}; {advice}") from error
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from trainables.common.regular_files import open_regular
 
 REMEMBERED_ABOVE = 256 * 2**20
 """Bytes of a file whose hash is kept in the user's cache: to read it again takes seconds."""
+TEMPLATES = "additional_chat_templates/*.jinja"  # one called default counts in the place of chat_template.jinja
 RECIPE_FILE = "recipe.json"
 """Our own note in a folder that we wrote: how it was made, and the hash of its `content`."""
 
@@ -27,27 +28,27 @@ def hash_json(value: Any) -> str:
 def hash_files(files: Iterable[Path]) -> str:
     """Return sixteen hex digits over the names and contents of `files`."""
     total = hashlib.sha256()
-    for file in sorted(files, key=lambda path: path.name):
+    for file in sorted(files, key=lambda path: (path.name, path)):
         total.update(file.name.encode() + b"\0" + _hash_file(file))
     return total.hexdigest()[:16]
 
 
 def hash_model(folder: Path) -> str:
     """Return a model folder's fingerprint: of configurations, tokenizer and weights, not of our own note."""
-    patterns = ("*.json", "*.safetensors", "*.model", "*.jinja", "merges.txt")
+    patterns = ("*.json", "*.safetensors", "*.model", TEMPLATES, "*.jinja", "merges.txt")
     found = {file for pattern in patterns for file in folder.glob(pattern)}
     return hash_files(file for file in found if file.name != RECIPE_FILE)
 
 
 def hash_tokenizer(folder: Path) -> str:
     """Return a tokenizer's fingerprint, wherever its folder lies and whatever weights are beside it."""
-    patterns = ("*token*.json", "vocab.json", "*.model", "*.jinja", "merges.txt")
+    patterns = ("*token*.json", "vocab.json", "*.model", TEMPLATES, "*.jinja", "merges.txt")
     return hash_files({file for pattern in patterns for file in folder.glob(pattern)})
 
 
 def hash_content(folder: Path) -> str:
     """Return the fingerprint of all files of a folder but our own note, which keeps it as `content`."""
-    return hash_files(file for file in folder.iterdir() if file.is_file() and file.name != RECIPE_FILE)
+    return hash_files(file for file in folder.rglob("*") if file.is_file() and file.name != RECIPE_FILE)
 
 
 def _hash_file(file: Path) -> bytes:

@@ -41,18 +41,34 @@ def read_text(path: Path) -> str:
     return read_bytes(path).decode("utf-8-sig")
 
 
+def parse_yaml(text: str, loader: Any) -> Any:
+    """Return YAML. Raises YAMLError where aliases unfold a small text to more than MOST_ROWS values."""
+    import yaml
+
+    values = [yaml.load(text, loader)]
+    for value in values:
+        values += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if len(values) > MOST_ROWS:
+            raise yaml.YAMLError(f"its aliases unfold to over {MOST_ROWS} values")
+    return values[0]
+
+
 def read_parquet(path: Path, columns: Collection[str] = ()) -> Any:
-    """Return these columns of a table, or all. Raises InputError where a small file unfolds to more than memory has."""
-    import pyarrow
+    """Return these columns of a table, or all. Raises InputError for a damaged file, or one too large for memory."""
     import pyarrow.parquet
 
-    with open_regular(path) as opened, pyarrow.parquet.ParquetFile(opened) as file:
-        fields = [field for field in file.schema_arrow if not columns or field.name in columns]
-        plain = [f.with_type(f.type.value_type) if pyarrow.types.is_dictionary(f.type) else f for f in fields]
-        size, schema, batches = 0, pyarrow.schema(plain), []
-        for batch in file.iter_batches(ROWS_AT_ONCE, columns=schema.names):
-            batches.append(batch.cast(schema))
-            size += batches[-1].nbytes
-            if size > MOST_BYTES or file.metadata.num_rows > MOST_ROWS:
-                raise InputError(f"'{path}' unfolds to over {MOST_ROWS} rows or {MOST_BYTES} bytes; give fewer rows")
-        return pyarrow.Table.from_batches(batches, schema)
+    try:
+        with open_regular(path) as opened, pyarrow.parquet.ParquetFile(opened) as file:
+            fields = [field for field in file.schema_arrow if not columns or field.name in columns]
+            plain = [f.with_type(f.type.value_type) if pyarrow.types.is_dictionary(f.type) else f for f in fields]
+            size, schema, batches = 0, pyarrow.schema(plain), []
+            for batch in file.iter_batches(ROWS_AT_ONCE, columns=schema.names):
+                batches.append(batch.cast(schema))
+                size += batches[-1].nbytes
+                if size > MOST_BYTES or file.metadata.num_rows > MOST_ROWS:
+                    raise InputError(
+                        f"'{path}' unfolds to over {MOST_ROWS} rows or {MOST_BYTES} bytes; give fewer rows"
+                    )
+            return pyarrow.Table.from_batches(batches, schema)
+    except pyarrow.ArrowException as error:
+        raise InputError(f"'{path}' cannot be read as parquet: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -28,6 +29,7 @@ Name = Annotated[str, Field(max_length=200, pattern=r"^\w[\w.,:+()-]*$")]
 """A name, an id, a commit or a version: a word that a path, a shell, LaTeX, Markdown and a spreadsheet take as one."""
 Text = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
 """A word or a line for people: its writers escape it."""
+Time = Annotated[str, AfterValidator(lambda text: datetime.fromisoformat(text) and text)]
 Digest = Annotated[str, Field(pattern=r"^\w[\w.,:+@/=-]*$"), AfterValidator(_printable)]
 """A fingerprint or a revision."""
 PathOrId = Annotated[str, Field(max_length=4000), AfterValidator(_printable)]

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError
 
 from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError, suggest_name
+from trainables.common.regular_files import read_bytes
 from trainables.config.settings import Benchmark, FrozenSettings
 from trainables.config.types import Positive, Seed
 
@@ -65,10 +66,8 @@ def list_attackers(lr: float, seed: int) -> Attackers:
 def read_attackers(path: Path, field: str) -> Attackers:
     """Return the relearnings of a file. Raises InputError."""
     try:
-        return Attackers.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{field}: {path} cannot be read ({error.strerror}); a sweep writes {ATTACKERS}") from error
-    except ValidationError as error:
+        return Attackers.model_validate_json(read_bytes(path))
+    except (OSError, ValidationError) as error:
         raise InputError(f"{field}: {path}: {describe_invalid_settings(error)}; a sweep writes {ATTACKERS}") from error
 
 

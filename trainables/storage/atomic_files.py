@@ -64,7 +64,6 @@ def write_text(path: Path, text: str) -> None:
 
 def write_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:
     """Write records as Parquet."""
-    import pyarrow
     import pyarrow.parquet
 
     rows = list(records)

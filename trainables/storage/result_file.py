@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from trainables.config.types import Name
+from trainables.config.types import Name, Time
 from trainables.storage.atomic_files import read_json
 
 FiniteNumber = Annotated[float, Field(allow_inf_nan=False, strict=True)]
@@ -26,6 +26,8 @@ class _Config(BaseModel):
     method: Name
     rectifier: _Named
     benchmark: _Benchmark
+    target: dict[str, Any] = {}
+    training: dict[str, Any] = {}
     seed: int = 0
 
 
@@ -47,7 +49,7 @@ class Result(Evaluation):
 
     status: Literal["finished", "collapsed", "diverged", "failed", "out_of_memory", "lost"]
     config: _Config
-    started: str
+    started: Time
     seconds: dict[Name, FiniteNumber] = {}
     commit: Name | None = None
     versions: dict[Name, Name] = {}

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from trainables.common.errors import InputError, suggest_name
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
-from trainables.config.types import Name
+from trainables.config.types import Name, Time
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 
@@ -25,11 +25,6 @@ FILE_FORMAT_VERSION = 2
 RETRAINED = "retrained"
 """The role of a retain model that was trained with another seed."""
 NAME_AND_HASH = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
-
-
-def _check_time(text: str) -> str:
-    datetime.fromisoformat(text)
-    return text
 
 
 def _check_command(text: str) -> str:
@@ -64,7 +59,7 @@ class SweepFile(BaseModel):
     benchmark: Name | Literal[""] = ""
     backbone: Name | Literal[""] = ""
     """A name of `search_spaces.schema.backbones`; empty where the target model is another."""
-    created: Annotated[str, AfterValidator(_check_time)]
+    created: Time
     command: Command
     commands: tuple[Command, ...]
     unfinished: tuple[Command, ...] = ()

@@ -103,7 +103,7 @@ def load_model(model: Model, precision: str = "fp32", field: str = "target") -> 
             revision=model.revision,
             use_safetensors=True,
             trust_remote_code=False,
-            dtype=getattr(torch, DTYPES[precision]),
+            dtype=getattr(torch, DTYPES[precision]) if precision in DTYPES else precision,  # auto: as it was saved
             attn_implementation=model.attention,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are refused below, by name
@@ -128,6 +128,8 @@ def load_tokenizer(model: Model, field: str = "target") -> Any:
 
     place = model.tokenizer or model.path
     revision, source = model.revision if model.tokenizer is None else None, _source(place)
+    if "/" in str((read_json(Path(source) / "tokenizer_config.json") or {}).get("fast_tokenizer_files")):
+        raise InputError(f"{field}: tokenizer_config.json of '{place}' names fast_tokenizer_files outside the folder")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, use_fast=True, trust_remote_code=False)
     except Exception as error:
@@ -199,7 +201,7 @@ def _advice(path: str, error: Exception, field: str) -> str:
     folder = typed_paths.is_folder(path)
     if not folder and any(word in str(error).lower() for word in ("gated", "401", "403")):
         return f"it is gated: accept its licence at its hub page, then set HF_TOKEN ({first})"
-    if "trust_remote_code" in first:
+    if "trust_remote_code" in str(error):
         return "it needs code from its own folder, which never runs here; give a model that transformers has itself"
     if "attn_implementation" in first or "flash_attn" in first:
         return f"{first.partition('. ')[0]}; add {_eager(field)}"

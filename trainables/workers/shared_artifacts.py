@@ -119,6 +119,7 @@ def _make_answers(
     if file.parent.name == key and not store.exists(file):
         encoder = benchmarks.get_benchmark(on.name).make_encoder(on, tokenizer)
         model_answers.write_answers(file, network, encoder, budget)
+        atomic_files.write_note(file.parent, {})
         store.push(file.parent)
 
 

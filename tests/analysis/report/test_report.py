@@ -227,5 +227,7 @@ def test_of_a_text_the_block_is_listed_that_is_given_away_most(store: Storage) -
     made: Any = SimpleNamespace(results=SimpleNamespace(store=store))
     found = own.list_forget_rows(made, "abc")
     assert found.to_numpy().tolist() == [[1, 0.3, 0.6, 0.3, 0.15], [2, 0.1, 0.2, 0.1, 0.05]]
+    write_rows(store.trial("abc") / ROWS, [one | {"row": "x", "prob": [1.0]} for one in now])
+    assert own.list_forget_rows(made, "abc").empty
     shutil.rmtree(store.trial("abc"))
     assert own.list_forget_rows(made, "abc").empty

@@ -145,6 +145,8 @@ DRY = ("tofu_tiny", "--dry-run")
         ((*DRY, "--set", "method=gaa"), ["method: ", "'gaa'", "'ga', 'ga_kl', "]),
         ((*DRY, "--seeds", "0,one"), ["--seeds '0,one': ", "whole numbers", "0-4"]),
         ((*DRY, "--seeds", "3-1"), ["--seeds '3-1': ", "whole numbers"]),
+        ((*DRY, "--seeds", "0-99999999999"), ["--seeds '0-99999999999': ", "1000 at most"]),
+        ((*DRY, "--set", "references.seeds=999999999"), ["references.seeds: ", "less than or equal to 100"]),
         ((*DRY, "--set", "benchmark.data=./nowhere"), ["benchmark.data", "'./nowhere'"]),
         (
             (*DRY, "--only", "method=gd,np"),

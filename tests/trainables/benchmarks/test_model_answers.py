@@ -103,6 +103,9 @@ def test_the_target_model_answers_once_and_trials_retain_that(
     shares = [min(1, now / before) if before >= 0.1 else None for now, before in memorised]
     assert [row["kept"] for row in ours] == shares, "a neutral prompt's answer tells no fact"
     assert {row["said"] for row in ours} == {None}
+    file.write_text(file.read_text().replace('"answer": "', '"answer": "No '))
+    with pytest.raises(InputError, match=r"retain=auto: '.*' holds other files than were written there"):
+        plan(store, target, files, "method=npo_kl")
 
 
 def test_other_models_and_templates_have_other_answers(

@@ -14,11 +14,15 @@ from pydantic import ValidationError
 from analysis.figures.style import save_figure
 from analysis.load import opening
 from analysis.tables.markdown_latex import Cell, Table, to_latex
+from tests.support import tracked_store
+from tests.support.starts import invoke
 from tests.support.sweep_store import write_sweep, write_trial
+from trainables import export
 from trainables.common.errors import InputError
 from trainables.common.wording import escape_markdown
 from trainables.config.settings import Benchmark
 from trainables.storage import atomic_files
+from trainables.storage.file_names import WEIGHTS
 from trainables.storage.folder_storage import Storage
 
 # Names and paths
@@ -52,6 +56,7 @@ def test_names_of_results_and_sweep_files_are_words(text: str, tmp_path: Path) -
         {"versions": {"torch": text}},
         {"metrics": {text: 1.0}},
         {"commit": text},
+        {"started": text},
     ):
         atomic_files.write_json(store.trial("0" * 12) / "result.json", known | change)
         assert store.result("0" * 12) is None
@@ -78,6 +83,14 @@ def test_writers_keep_to_their_folder_and_their_format(tmp_path: Path) -> None:
     escaped = r"\textbackslash{}write18\{id\} \$x\$ \textasciicircum{}\textasciitilde{}\#\%\&\_"
     assert (tex.count(escaped), tex.count(r"\write18")) == (3, 0)
     assert escape_markdown("![a](http://b) <img>") == r"\!\[a\](http://b) \<img\>"
+
+
+def test_links_of_a_storage_do_not_leave_with_a_model(tmp_path: Path) -> None:
+    store, trial = tracked_store.write_store(tmp_path / "runs"), tracked_store.TRIALS["finished"].id()
+    (store.trial(trial) / WEIGHTS).mkdir()
+    (store.trial(trial) / WEIGHTS / "notes.json").symlink_to("/etc/passwd")
+    done = invoke(export.main, trial, "--output", tmp_path / "out", "--storage", store.root)
+    assert (done.exit_code, "has links (notes.json)" in done.stderr, (tmp_path / "out").exists()) == (2, True, False)
 
 
 # What is read

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow.parquet
 import pytest
 
 import platform.status as status
+import platform.sweep.__main__ as sweep_command
 from analysis import report
 from platform.cluster import __main__ as cluster
 from platform.plan.build import make_plan
@@ -24,7 +26,7 @@ from tests.support import tiny
 from tests.support.own_rows import settings
 from tests.support.starts import assert_refused, in_process, invoke
 from tests.support.strange_server import MANNERS, serve_strangely
-from trainables import run
+from trainables import run, stress
 from trainables.common import deadlines, fingerprints
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
@@ -86,6 +88,8 @@ def dry_run(given: Path, **changed: Path) -> Any:
     return in_process("own", *words, "--storage", given / "runs", "--dry-run")
 
 
+ALIASES = [f"{b}: &{b} [{','.join(9 * ['*' + a])}]" for a, b in pairwise("abcdefghij")]
+BOMB = "\n".join(["a: &a [x]", *ALIASES]).encode()
 LOOP = b"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 TEMPLATE = "model/chat_template.jinja"
 
@@ -94,14 +98,12 @@ TEMPLATE = "model/chat_template.jinja"
     ("name", "content", "said"),
     [
         ("x.jsonl", "", "is no file; give one with rows"),
-        ("x.jsonl", "/dev/zero", "is no file; give one with rows"),
         ("x.json", b"[" * 10**5, "maximum recursion depth exceeded"),
         ("x.jsonl", b'{"question":' + b"[" * 10**5, "line 1 is not JSON"),
         ("x.jsonl", b"\xff", "cannot be read as jsonl: 'utf-8' codec can't decode"),
         ("x.parquet", write_bomb, "unfolds to over 1000000 rows"),
         ("model/vocab.json", "/gone", "vocab.json' is a link to nothing"),
         ("model/model.safetensors", "/gone", "model.safetensors (a link to nothing)"),
-        ("model/extra.json", "", "extra.json' is no file but a pipe"),
         ("model/extra.json", "/dev/zero", "extra.json' is no file but a pipe"),
         (TEMPLATE, b"{% include '/etc/passwd' %}", "refuses the turns: no loader"),
         (TEMPLATE, b"{{ messages[0].nothing.at.all }}", "has no attribute 'nothing'"),
@@ -124,11 +126,18 @@ def test_rows_and_models(
 @pytest.mark.parametrize(
     ("command", "words", "content", "said"),
     [
-        (run.main, "x.json", "", "is no file but a pipe"),
         (run.main, "x.json", "/dev/zero", "is no file but a pipe"),
         (run.main, "x.json", b'{"a":' + b"[" * 10**5, "holds no JSON object"),
         (cluster.main, "check x.json", "", "is no file but a pipe"),
         (cluster.main, "check x.json", b"[" * 1500, "is not YAML"),
+        (cluster.main, "check x.json", BOMB, "its aliases unfold to over "),
+        (
+            sweep_command.main,
+            "tofu_tiny --dry-run --set @x.json",
+            BOMB,
+            "its aliases unfold to over ",
+        ),
+        (stress.main, "x --attack x.json", "", "is no file but a pipe"),
         (report.main, "x --storage .", "", "is no file but a pipe"),
         (status.main, "x --storage .", "", "is no file but a pipe"),
     ],
@@ -151,6 +160,17 @@ def test_an_end_token_that_the_model_alone_names(given: Path, folder: Path) -> N
     configure(folder, "generation_config", eos_token_id=[1, 40])
     tokenizer = model_files.load_tokenizer(Model(path=str(folder), tokenizer=str(given / "model")))
     assert make_encoder("plain", tokenizer).end_tokens == {1, 40}
+
+
+def test_a_fingerprint_is_of_all_that_a_tokenizer_reads(folder: Path) -> None:
+    """A template called `default` counts in the place of chat_template.jinja; files elsewhere are refused."""
+    hashes = fingerprints.hash_model, fingerprints.hash_tokenizer, fingerprints.hash_content
+    before = {one(folder) for one in hashes}
+    write(folder / "additional_chat_templates" / "default.jinja", b"x")
+    assert before.isdisjoint(one(folder) for one in hashes)
+    configure(folder, "tokenizer_config", fast_tokenizer_files=["../x/tokenizer.4.0.0.json"])
+    with pytest.raises(InputError, match="names fast_tokenizer_files outside the folder"):
+        model_files.load_tokenizer(Model(path=str(folder)))
 
 
 def test_settings_that_change_greedy_answers_are_told(given: Path, folder: Path) -> None:

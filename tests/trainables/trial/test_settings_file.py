@@ -35,7 +35,7 @@ def test_the_settings_of_a_trial_give_it_again(make: MakePlan, given: str, tmp_p
         assert [one.id() for one in again] == [trial.id()], file.read_text()
 
 
-@pytest.mark.parametrize("text", ["", "settings: 3", "[" * 5000, "settings: {nothing.here: 1}", "\x00"])
+@pytest.mark.parametrize("text", ["", "settings: 3", "[" * 5000, "settings: {x: 1}", "\x00", "settings: {seed: 1:30}"])
 def test_another_file_is_refused_in_a_line(make: MakePlan, text: str, tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(text)
     with pytest.raises(InputError, match=r"^--set"):

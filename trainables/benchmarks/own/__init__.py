@@ -28,6 +28,7 @@ from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement, hub_id_of
+from trainables.storage.atomic_files import check_content
 
 OWN_SPLIT = OWN_DATA = "own"
 """There is one split, but for requests in a row, and no data set but the files in `benchmark.sources`."""
@@ -119,6 +120,7 @@ class OwnBenchmark(base.BenchmarkBase):
         rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.list_row_file_parts(benchmark)}
         marks = {part: fingerprints.hash_files([file]) for part, file in rows.items()}
         if ANSWERS in at:
+            check_content(Path(at[ANSWERS]).parent, "retain=auto")
             marks[ANSWERS] = Path(at[ANSWERS]).parent.name  # a hash of what they are made from
         for task, place in _task_places(benchmark).items():
             files = _task_files(task, place)

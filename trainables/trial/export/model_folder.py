@@ -51,6 +51,8 @@ def export_trial(
     weights = fetch_weights(trial_id, store)
     if output.exists():
         raise InputError(f"--output: '{output}' exists; give a new folder")
+    if links := [path.name for path in weights.rglob("*") if path.is_symlink()]:
+        raise InputError(f"ID: '{weights}' has links ({links[0]}), and would take files from elsewhere along")
     atomic_files.check_writable(output, "--output")
     evaluation.check_data_unchanged(trial.benchmark)
     if rule is None:  # by which the step was chosen; the default, which reports all rows, if none was
