@@ -34,9 +34,8 @@ def make_inputs_from_folders(model: str, target: str | None, retain: str | None,
     """Return model folders or hub ids as what is attacked. Raises InputError."""
     if target is None:
         raise InputError("--target: name the model before unlearning, which the shares are of")
-    models = {
-        role: Model(path=place) for role, place in (("model", model), ("target", target), ("retain", retain)) if place
-    }
+    given = {"model": model, "target": target, "retain": retain}
+    models = {role: Model(path=place) for role, place in given.items() if place}
     for role, one in models.items():
         model_files.check_model_folder(one, field="ID|DIR" if role == "model" else f"--{role}")
         models[role] = _with_fingerprint(one)
