@@ -64,7 +64,8 @@ def find_fact(question: str, answer: str) -> tuple[int, int]:
     """Return where the part of an answer begins and ends that the question does not have: its fact.
 
     It is the first of the longest runs of names (words with a capital or a digit), of numbers where the question asks
-    for one; else the last of the longest runs of other words; else the whole answer. Other words and signs end a run.
+    for one; else the last of the longest runs of other words; else the whole answer. Known words, function words and
+    punctuation end a run.
     """
     asked, tokens = list_words(question), list(TOKEN_PATTERN.finditer(answer))
     kinds = "".join(_classify(token[0], asked) for token in tokens)
