@@ -77,10 +77,8 @@ def find_mmlu_subjects(place: str) -> list[str] | None:
 
 def load_tasks(names: Sequence[str], places: Mapping[str, str], shots: int) -> list[Any]:
     """Return lm-eval's tasks. `places`: another folder or hub id for some; `shots`: worked examples of MMLU."""
-    return [
-        _load_mmlu(places.get(name, MMLU_HUB), shots) if name == MMLU else _load_task(name, places.get(name))
-        for name in names
-    ]
+    places = {MMLU: MMLU_HUB, **places}
+    return [_load_mmlu(places[MMLU], shots) if name == MMLU else _load_task(name, places.get(name)) for name in names]
 
 
 def _load_mmlu(place: str, shots: int) -> Any:

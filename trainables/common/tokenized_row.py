@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 class Example:
     """Token ids of one row; the label positions are `answer_start` to the end.
 
-    `lead`, `ending`: labels before and behind the answer itself (an answer tag, the tokens that end a turn), which
-    measures leave out.
+    `lead`, `ending`: labels before and behind the answer itself (an answer tag, an ended turn), not to be measured.
     """
 
     input_ids: tuple[int, ...]

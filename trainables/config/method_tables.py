@@ -31,10 +31,8 @@ retain_multiplier: the retain term has a pass of its own, whose gradient is kept
 """
 RETAIN_PASS = "retain_pass"
 """Need of a rectifier: each step a forward and backward pass on retain rows, and its fp32 moving average."""
-MAIN_SETTINGS = ("gamma", "tau")
-"""Settings that a rectifier may take."""
-RULE_SETTINGS = ("scope", "memory", "kappa", "ratio", "parts")
-"""Further ones, of rules other than GRU."""
+MAIN_SETTINGS, RULE_SETTINGS = ("gamma", "tau"), ("scope", "memory", "kappa", "ratio", "parts")
+"""Settings that a rectifier may take, and further ones of rules other than GRU."""
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,7 @@ def hub_requirements(
 
 def require_file(folder: Path, config: str, field: str = DEFAULT_FIELD) -> Path:
     """Return the file of a configuration, such as `knowmem/forget_qa`. Raises InputError with what is there."""
-    file = find_file(folder, config)
-    if file is not None:
+    if (file := find_file(folder, config)) is not None:
         return file
     files = [file for pattern in ("*", "*/*") for file in folder.glob(pattern) if file.suffix in SUFFIXES]
     files = [file for file in files if file.name != fingerprints.RECIPE_FILE]
@@ -56,8 +55,8 @@ def require_file(folder: Path, config: str, field: str = DEFAULT_FIELD) -> Path:
 
 def find_file(folder: Path, config: str) -> Path | None:
     """Return the file of a configuration, None if there is none."""
-    files = [folder / f"{config}{suffix}" for suffix in SUFFIXES]
-    return next((file for file in files if typed_paths.is_file(file)), None)
+    files = (folder / f"{config}{suffix}" for suffix in SUFFIXES)
+    return next(filter(typed_paths.is_file, files), None)
 
 
 def load_rows(

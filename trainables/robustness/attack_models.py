@@ -34,12 +34,11 @@ def make_inputs_from_folders(model: str, target: str | None, retain: str | None,
     """Return model folders or hub ids as what is attacked. Raises InputError."""
     if target is None:
         raise InputError("--target: name the model before unlearning, which the shares are of")
-    models = {}
-    for role, place in (("model", model), ("target", target), ("retain", retain)):
-        if place:
-            field = "ID|DIR" if role == "model" else f"--{role}"
-            model_files.check_model_folder(Model(path=place), field=field)
-            models[role] = _with_fingerprint(Model(path=place))
+    given = {"model": model, "target": target, "retain": retain}
+    models = {role: Model(path=place) for role, place in given.items() if place}
+    for role, one in models.items():
+        model_files.check_model_folder(one, field="ID|DIR" if role == "model" else f"--{role}")
+        models[role] = _with_fingerprint(one)
     return AttackInputs(models, benchmark, Resources())
 
 

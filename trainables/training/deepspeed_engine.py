@@ -98,8 +98,7 @@ class DeepSpeedEngine:
             parts += [flat] if flat is not None else list(group)
         return parts
 
-    def gradients(self) -> list[torch.Tensor]:
-        return self.grad_shard()
+    gradients = grad_shard
 
     @cached_property
     def segments(self) -> TensorSegments:

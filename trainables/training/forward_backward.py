@@ -35,8 +35,7 @@ def accumulate_gradient(
     """Leave the gradient of the summed terms in the engine; return loss and label tokens of the effective batch.
 
     The loss, () in fp64, is on the engine's device: reading it there waits for the passes. `task` has pad, micro_batch
-    and frozen. `reference`: a forget row's summed loss before training, by row number. Raises KeyError where it lacks
-    a row.
+    and frozen. `reference`: the summed loss before training of each forget row, by number; KeyError without one.
     """
     micro_batches: list[MicroBatch] = []
     labels = 0

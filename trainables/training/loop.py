@@ -64,8 +64,7 @@ class TrainingTask:
 class TrainingState:
     """The part that changes from step to step, apart from weights and optimizer.
 
-    `reference`: S_i^0 by row number, less that of its other answer where there is one. `multiplier`: of the retain
-    term, if the objective has a dual.
+    `reference`: S_i^0 by row number, less that of its other answer where there is one. `multiplier`: that of a dual.
     """
 
     reference: dict[int, float] | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
 from pathlib import Path
@@ -189,10 +190,14 @@ def _add_older_names(folder: Path) -> None:
         older["rope_scaling"] = rotary if rotary.get("rope_type", "default") != "default" else None
     if "dtype" in config:
         older["torch_dtype"] = config["dtype"]
-    write_json(folder / "config.json", config | older)
+    _rewrite(folder / "config.json", config | older)
     settings = read_json(folder / "tokenizer_config.json") or {}
     if settings.get("tokenizer_class") == "TokenizersBackend":
-        write_json(folder / "tokenizer_config.json", settings | {"tokenizer_class": "PreTrainedTokenizerFast"})
+        _rewrite(folder / "tokenizer_config.json", settings | {"tokenizer_class": "PreTrainedTokenizerFast"})
+
+
+def _rewrite(path: Path, settings: dict[str, Any]) -> None:  # some have an Infinity, which `write_json` refuses
+    path.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _advice(path: str, error: Exception, field: str) -> str:

@@ -1,7 +1,7 @@
 """Rows of a micro-batch behind each other in one row, without padding: each token attends within its own row.
 
 transformers hands a model's keywords `cu_seq_lens_q` (where rows begin and end) and `max_length_q` (tokens of the
-longest) on to the attention function. `enable_packed_rows` compares which models may take such rows.
+longest) on to the attention function. `enable_packed_rows` finds out by comparison which models may take such rows.
 """
 
 from __future__ import annotations

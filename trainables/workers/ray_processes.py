@@ -22,7 +22,6 @@ from trainables.storage.opening import open_storage_unchecked
 from trainables.workers import shared_artifacts
 
 REPORT_SECONDS = 2.0
-"""Between two reports to Tune."""
 
 
 class TrialActor(tune.Trainable):

@@ -25,8 +25,7 @@ Side = Literal["forget", "retain"]
 Positions = Literal["labels", "answer", "attended", "all", "none"]
 """Where a term reads logits: where they predict a label, at the labels, at real tokens, at padding too, nowhere."""
 AnswerChoice = Literal["own", "other", "both"]
-"""Which answers of a row a term reads; of `both` a batch has all rows with their own answer, then all with the other.
-"""
+"""Which answers of a row a term reads; of `both` a batch has all rows with their own, then all with the other."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +97,8 @@ class Term:
     """One summand and what it needs of a forward pass.
 
     `width`: tokens that rows are padded to: None the micro-batch's longest, "batch" the effective batch's, or a number
-    (a mean over padding depends on it, and on what is attended to there). `nll_weight`: the factor,
-    where the loss is a multiple of the NLL: a rectifier's pass on the same retain rows serves for this term too;
-    "balanced": `balancing_weight`.
+    (a mean over padding depends on it, and on what is attended to there). `nll_weight`: the factor of a loss that is a
+    multiple of the NLL, which a rectifier's pass on the same retain rows serves, too; "balanced": `balancing_weight`.
     """
 
     side: Side

@@ -121,7 +121,7 @@ def open_trainer(
 ) -> TaskVectorTrainer:
     """Load the target model in fp32 and the forget rows. The process group must exist.
 
-    Dropout is off, so that all gradients are of one function: where `checkpointing` needs training mode, by its rate.
+    Dropout is off, so that all gradients are of one function: at rate 0 for `checkpointing`, which needs training mode.
     """
     on_gpu = dist.get_backend() == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")

@@ -53,8 +53,7 @@ def _hub_data(trial: Trial) -> list[str]:
 def _settings(facts: dict[str, Any], trial: Trial) -> dict[str, Any]:
     """Return what the trial was trained with, by configuration path, where it is not none."""
     parts = {"training": trial.training, "rectifier": trial.rectifier}
-    if trial.task_vector is not None:
-        parts = {"task_vector": trial.task_vector}
+    parts = {"task_vector": trial.task_vector} if trial.task_vector else parts
     found = {f"{part}.{name}": value for part, settings in parts.items() for name, value in settings}
     return found | {"optimizer steps": facts["steps"], "step chosen": facts["chosen_step"]}
 

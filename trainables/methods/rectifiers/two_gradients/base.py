@@ -1,8 +1,7 @@
 """The rules that combine two gradients: g <- a g_u + b g_r, with a and b from the two norms and the dot product.
 
 g_u is the gradient of the forget terms alone, to be descended; g_r is the retain gradient of this step or its moving
-average, and the rule puts it back into the result. They conflict where <g_u, g_r> < 0. A weight on g_u is the
-objective's `forget_coefficient`.
+average, and the rule puts it back into the result. They conflict where <g_u, g_r> < 0. `forget_coefficient` weighs g_u.
 """
 
 from __future__ import annotations
