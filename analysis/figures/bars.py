@@ -93,8 +93,8 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], goal: Goal) 
     for row in rows.dropna(subset=["improvement"]).to_dict("records"):
         change, way = row["improvement"], -1 if below else 1
         text = f"{round(change, 3):+.3g}" if round(change, 3) else "0"
-        style = {"textcoords": "offset points", "ha": "center", "va": "top" if below else "bottom"}
-        axes.annotate(text, (row["at"], low if below else high), (0, 3 * way), fontsize=6, rotation=90, **style)
+        placed: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "top" if below else "bottom"}
+        axes.annotate(text, (row["at"], low if below else high), (0, 3 * way), fontsize=6, rotation=90, **placed)
     axes.axhline(0, color="black", linewidth=0.6, zorder=3)
     axes.set_xlim(-0.6, len(methods) - 0.4)
     axes.set_xticks(range(len(methods)), [method_label(method) for method in methods], rotation=90, fontsize=7)
