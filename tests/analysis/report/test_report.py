@@ -179,7 +179,7 @@ def test_the_papers_tables_need_no_storage(tmp_path: Path, written_figures: None
     assert set(pd.read_csv(tmp_path / "out/figures/paper-pairs.csv")["backbone"]) == {"Llama-2-7B-chat"}
     page = (tmp_path / "out/index.html").read_text()
     assert "<strong>-3.5161</strong>" in page
-    assert page.count("<img") == 2
+    assert page.count("<img") == 1
     kept, printed = pd.read_csv(tmp_path / "out/tables/tofu_main.csv"), paper.load_table("tofu_main")
     assert kept["value"].tolist() == printed.loc[printed["backbone"] == "Llama-2-7B-chat", "value"].tolist()
 
