@@ -221,7 +221,8 @@ def record(row: int, block: int, rouge: float) -> dict[str, Any]:
     return {"task": "forget", "row": row, "digest": f"row {row}", "block": block, **number}
 
 
-def test_of_a_text_the_block_is_listed_that_is_given_away_most(store: Storage) -> None:
+def test_of_a_text_the_block_is_listed_that_is_given_away_most(tmp_path: Path) -> None:
+    store = Storage(tmp_path)
     now = [record(0, 0, 0.1), record(0, 1, 0.6), record(1, 0, 0.2), record(0, 0, 0.9) | {"task": "retain"}]
     write_rows(store.trial("abc") / ROWS, now)
     made: Any = SimpleNamespace(results=SimpleNamespace(store=store))
