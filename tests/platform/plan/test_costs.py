@@ -162,8 +162,8 @@ ONE: dict[str, Any] = {"hidden": 2048, "layers": 16, "heads": 32, "kv_heads": 8,
 LLAMA_1B = Shape(**ONE, intermediate=8192, vocabulary=128256, tied=True)
 TINY: dict[str, Any] = {"hidden": 128, "layers": 4, "heads": 4, "kv_heads": 4, "head_size": 32}
 TOFU_TINY = Shape(**TINY, intermediate=384, vocabulary=2048)
-SMALL: dict[str, Any] = {"hidden": 576, "layers": 30, "heads": 9, "kv_heads": 3, "head_size": 64}
-SMOLLM2 = Shape(**SMALL, intermediate=1536, vocabulary=49152, tied=True)
+SMOLLM: dict[str, Any] = {"hidden": 576, "layers": 30, "heads": 9, "kv_heads": 3, "head_size": 64}
+SMOLLM2 = Shape(**SMOLLM, intermediate=1536, vocabulary=49152, tied=True)
 
 
 def test_training_by_hand() -> None:
