@@ -68,7 +68,7 @@ def _write_single(report: Report, sweep: SweepFile, both: bool, storage: str, co
     ship, before_after, rows = write_own_rows_parts(report, storage)
     best = "" if ship else verdict.recommend_settings(results)
     lead = [*ship, verdict.write_verdict(comparison)]
-    notes = verdict.list_verdict_caveats(results)
+    notes = [*verdict.list_verdict_caveats(results), *sweep.list_deviations()]
     said = [*lead, *[best] * bool(best), *(f"- {note}" for note in notes)]
     pictures = [*write_rectifiers(report), *pictures]  # of several rectifiers the first picture is of these
     opened = [Section("", (*before_after, main), tuple(pictures[:1]))]
@@ -95,7 +95,7 @@ def _write_single(report: Report, sweep: SweepFile, both: bool, storage: str, co
         notes=notes,
         opened=opened,
         folded=[*rows, *write_sections(report, sweep, both)],
-        origin=f"{sweep.label}, {created}. ",
+        origin=", ".join(filter(None, [sweep.label, created, f"plan {sweep.plan_hash}" * bool(sweep.plan)])) + ". ",
         commands=[*sweep.commands, command],
         interactive=write_interactive(results, folder),
     )

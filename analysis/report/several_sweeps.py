@@ -36,6 +36,7 @@ def write_several_sweeps_report(
         f"{label}: {verdict.write_verdict(compare_rectifiers(one))} {verdict.describe_trial_counts(one.runs)}."
         for label, one in results.items()
     ]
+    lead += [f"{label}: {one}" for label, sweep in sweeps.items() for one in sweep.list_deviations()]
     benchmarks = dict.fromkeys(one.goals.benchmark for one in filling.values())
     sections, sheets = [], []
     for benchmark in benchmarks:

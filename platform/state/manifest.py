@@ -12,7 +12,9 @@ from platform.state.trial_outcomes import SweepState
 from platform.state.typed_commands import resume_command
 from search_spaces.schema.axes import Axis, axis_to_json
 from trainables.common import process_identity, provenance
+from trainables.common.cli import print_line
 from trainables.common.errors import InputError
+from trainables.common.fingerprints import hash_json
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.file_names import LOST
@@ -59,9 +61,15 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
         selection=rule.model_copy(update={"halves": halves}),
         axes=_unite_axes(earlier.axes if earlier else {}, plan.sweep.axes),
         trial_budget=budget,
+        plan=earlier.plan if earlier else {},
+        plan_hash=earlier.plan_hash if earlier else "",
         trials=trials,
         references=(*kept, *references),
     )
+    if earlier is None:
+        planned = sweep.describe_plan()
+        sweep = sweep.model_copy(update={"plan": planned, "plan_hash": hash_json(planned)})
+        print_line(f"plan {sweep.plan_hash}, which the report compares with what was run")
     write_json(path, sweep.model_dump(mode="json"))
     store.push(path)
     return sweep

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from trainables.common.errors import InputError, suggest_name
+from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.config.types import Name, Time
@@ -72,8 +74,29 @@ class SweepFile(BaseModel):
     """What its starts varied: values by configuration path, or the ends of a range and whether it is a log."""
     trial_budget: int | None = None
     """How many trials the starts meant to run; an Optuna study has more points. None: all that are listed."""
+    plan: dict[str, Any] = {}
+    """`describe_plan` of the first start, before its first trial; empty in a file from before there were plans."""
+    plan_hash: str = ""
+    """`hash_json` of `plan`, which the first start printed."""
     trials: tuple[Name, ...]
     references: tuple[ReferenceEvaluation, ...] = ()
+
+    def describe_plan(self) -> dict[str, Any]:
+        """Return what is planned now, by configuration path: axes with their seeds, rules, goals, number of trials."""
+        sections = {name: self.sweep.get(name, {}) for name in ("search", "references", "stress")}
+        sections["selection"] = self.selection.model_dump(mode="json")
+        rules = {f"{name}.{key}": value for name, one in sections.items() for key, value in one.items()}
+        return {"strategy": self.strategy, "trials": self.planned_trials, **rules, **self.axes}
+
+    def list_deviations(self) -> list[str]:
+        """Return what later starts changed of the first one's plan, a line each."""
+        if not self.plan:
+            return []
+        now = self.describe_plan()
+        changed = [path for path in {**self.plan, **now} if self.plan.get(path) != now.get(path)]
+        found = [f"{one}: planned {json.dumps(self.plan.get(one))}, now {json.dumps(now.get(one))}" for one in changed]
+        edited = ["the plan in the sweep's file was edited: its hash is another"]
+        return [f"Not as planned: {one}." for one in (*found, *edited * (hash_json(self.plan) != self.plan_hash))]
 
     @property
     def label(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 import pytest
@@ -121,3 +123,34 @@ def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage
     assert begin(small, store, "log(1e-7..1e-2)").done == {done.id(), outside.id()}, "of a range that is widened"
     grid = small.state(store, *AXES, "training.lr=3.333e-5,1e-4")
     assert (grid.plan.name, grid.done) == (state.plan.name, {done.id()})
+
+
+def test_what_later_starts_change_of_the_plan_is_listed(small: Small, store: Storage) -> None:
+    """The first start's plan stays in the sweep's file, with a hash of it; a start that repeats it changes nothing."""
+    started = "python -m platform.sweep tofu_tiny"
+    first = manifest.write_manifest(begin(small, store), store, started)
+    again = manifest.write_manifest(begin(small, store), store, f"{started} --resume")
+    assert again.plan_hash == first.plan_hash == hashlib.sha256(spell_sorted(first.plan)).hexdigest()
+    assert again.list_deviations() == []
+    more = small.state(
+        store,
+        *(*AXES, "training.lr=log(1e-6..1e-2)", "seed=0,5", "selection.share=0.5", "selection.halves=true"),
+        strategy="optuna",
+        budget=7,
+    )
+    changed = manifest.write_manifest(more, store, f"{started} --seeds 0,5")
+    assert (changed.plan, changed.plan_hash) == (first.plan, first.plan_hash)
+    assert changed.list_deviations() == [
+        "Not as planned: trials: planned 6, now 7.",
+        "Not as planned: selection.share: planned 0.9, now 0.5.",
+        "Not as planned: selection.halves: planned false, now true.",
+        "Not as planned: seed: planned [0], now [0, 5].",
+        'Not as planned: training.lr: planned {"low": 1e-06, "high": 0.001, "log": true}, '
+        'now {"low": 1e-06, "high": 0.01, "log": true}.',
+    ]
+    moved = changed.model_copy(update={"plan": changed.describe_plan()})
+    assert moved.list_deviations() == ["Not as planned: the plan in the sweep's file was edited: its hash is another."]
+
+
+def spell_sorted(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
