@@ -18,7 +18,7 @@ from docs import record_terminal
 from trainables.config.settings import Selection
 
 DOCS = Path(__file__).parent
-GOALS = (*find_goals("tofu").compared, ES_GOAL)
+GOALS = (*find_goals("tofu").all_goals, ES_GOAL)
 RECORDED = [".venv/bin/python", "-m", "platform.sweep", "quickstart"]
 
 
