@@ -58,14 +58,15 @@ demo-facts: setup  ## a real chat model forgets the facts of examples/facts, and
 	  printf '\nchat with both:\n  %s\n  %s\n' "$(PY) -m trainables.chat $(MODEL)" "$(PY) -m trainables.chat $$after"
 
 GPU_DAY := runs/gpu-day
-DAY := --strategy paper --only benchmark.split=forget05 --set training.lr=3e-5,1e-4 --keep none --minutes 4
+MINUTES ?= 8
+DAY := --strategy paper --set benchmark.split=forget05 --set training.lr=3e-5,1e-4 --keep none --minutes $$(( $(MINUTES) / 2 ))
 
 gpu-day: setup  ## on one GPU, planned for eight minutes: two models, 24 trials of tofu_smollm2, their report, then bench/gpu.py; again: goes on
-	@begun=$$(date +%s); $(PY) -m platform.sweep tofu_smollm2 $(DAY) $(BASE:%=--set models=%) --storage $(GPU_DAY) --resume $(ARGS); status=$$?; \
+	@begun=$$(date +%s); $(PY) -m platform.sweep tofu_smollm2 $(DAY) $(BASE:%=--set models=%) $(DATA:%=--set benchmark.data=%) --storage $(GPU_DAY) --resume $(ARGS); status=$$?; \
 	  case $$status in 0|1|3) ;; *) exit $$status;; esac; \
-	  case "$(ARGS)" in *--dry-run*) exit 0;; esac; minutes=$$(( (480 + $$begun - $$(date +%s)) / 60 )); \
+	  case "$(ARGS)" in *--dry-run*) exit 0;; esac; minutes=$$(( (60 * $(MINUTES) + $$begun - $$(date +%s)) / 60 )); \
 	  test $$minutes -ge 1 || { echo "no time is left for bench/gpu.py; make bench SCRIPT=gpu runs it"; exit 0; }; \
-	  $(PY) bench/gpu.py --minutes $$minutes --json $(GPU_DAY)/gpu-$$begun.json $(BASE:%=--model %) $(BENCH)
+	  $(PY) bench/gpu.py --minutes $$minutes --json $(GPU_DAY)/gpu-$$begun.json $(BASE:%=--model %) $(DATA:%=--data %) $(BENCH)
 
 # How many workers: tests/conftest.py.
 test: setup  ## the tests that every machine runs
@@ -108,7 +109,8 @@ help:  ## this list
 	@echo '  PYTHON=python3.12                        the Python that makes .venv (3.11 to 3.13)'
 	@echo '  TORCH=cpu                                the build of torch that setup takes: cpu, auto, cu128, ...'
 	@echo '  MODEL=DIR_OR_HUB_ID                      of demo-facts: a small chat model'
-	@echo '  BASE=DIR BENCH=--quick                   of gpu-day: a folder with SmolLM2-135M-Instruct, options of bench/gpu.py'
+	@echo '  BASE=DIR DATA=DIR                        of gpu-day: folders with SmolLM2-135M-Instruct and with the rows of TOFU'
+	@echo '  MINUTES=8 BENCH=--quick                  of gpu-day: what it is planned for, and options of bench/gpu.py'
 	@echo '  ARGS="--dry-run"                         options of quickstart, demo-facts, rehearsal and bench; of the tests: ARGS="-k gru"'
 	@echo '  ROUNDS=1 SEED=100                        of test-faults: rounds of each fault, and the first seed'
 	@echo '  SCRIPT=rectify ARGS="--ranks 1"          of bench: one script alone'

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import shlex
+import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,10 @@ import pytest
 
 import bench
 from bench import gpu
-from tests.support import pages
+from tests.support import pages, shrunk_sweeps
+from tests.support.environment import clean_environment, type_settings
 from trainables.data import fictional
 
-Run = Callable[..., Any]
 SCRIPTS = sorted(path.stem for path in Path(bench.__path__[0]).glob("[a-z]*.py"))
 
 
@@ -29,13 +31,24 @@ def test_a_file_that_cannot_be_written_is_said_before_the_work(name: str, capsys
 
 
 @pytest.mark.slow
-def test_rehearsal_without_a_gpu(trial_inputs: Any, tmp_path: Path, run_module: Run) -> None:
-    """Every part but open-unlearning's has its rows and its time; the tiny model of a trial has TOFU's template."""
-    fictional.write_fictional_authors(tmp_path / "authors", authors=20, questions=3, forget_percent=(5,), seed=3)
-    given = ("--data", tmp_path / "authors", "--model", trial_inputs.target, "--template", "llama2")
-    done = run_module("bench.gpu", "--quick", *given, "--json", tmp_path / "rows.json", timeout=600)
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "rows.json").read_text())
+def test_rehearsal_of_gpu_day_without_a_gpu(trial_inputs: Any, root: Path, tmp_path: Path) -> None:
+    """Two models are made, 24 trials run and are reported; the tiny base model has TOFU's template.
+
+    Every part of bench/gpu.py but open-unlearning's has its rows and its time.
+    """
+    data, day = tmp_path / "authors", tmp_path / "day"
+    fictional.write_fictional_authors(data, authors=20, questions=3, forget_percent=(5,), seed=3)
+    settings = shlex.join(type_settings([*shrunk_sweeps.SMALL, "benchmark.template=llama2"]))
+    given = [f"GPU_DAY={day}", f"BASE={trial_inputs.target}", f"DATA={data}", "MINUTES=30"]
+    given += [f"ARGS={settings}", "BENCH=--quick --template llama2"]
+    command = ["make", "-o", ".venv/.setup-stamp", "gpu-day", *given]
+    done = subprocess.run(command, cwd=root, env=clean_environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = [json.loads(file.read_text()) for file in day.glob("trials/*/result.json")]
+    assert [result["status"] for result in results] == ["finished"] * 24
+    files = ("shared/models/*", "reports/*/index.html", "gpu-*.json")
+    assert [len(list(day.glob(names))) for names in files] == [2, 1, 1]
+    found = json.loads(next(day.glob("gpu-*.json")).read_text())
     assert not [row for row in found if "error" in row]
     assert {row["part"] for row in found if "part_seconds" in row} == set(gpu.PARTS)
     row = found[0]

@@ -90,7 +90,7 @@ class Shrunk:
         return [sweep.name, "--strategy", "paper", *type_settings(settings), *only]
 
 
-SPLIT = "benchmark.split=forget05"
+SPLIT, BASE = "benchmark.split=forget05", ("base",)
 VECTORS = (SPLIT, "method=tv,tru", "task_vector.batches=2", "task_vector.steps=1", "task_vector.normalise=per_tensor")
 ARENA = Shrunk(tofu, (SPLIT, "method=npo", "rectifier.name=none,blur", "seed=0"), models=())
 OPEN_UNLEARNING = Shrunk(tofu, (SPLIT, "method=npo_gd"))
@@ -101,9 +101,9 @@ SWEEPS = {
     "quickstart": Shrunk(tofu, ("method=ga",), models=()),
     "tofu_tiny": Shrunk(tofu, (SPLIT, "method=npo"), models=()),
     "tofu_llama": Shrunk(tofu, (SPLIT, "method=npo_kl")),
-    "tofu_phi": Shrunk(tofu, (SPLIT, "method=npo"), models=("base",)),
+    "tofu_phi": Shrunk(tofu, (SPLIT, "method=npo"), models=BASE),
     "tofu_phi_uwc": Shrunk(tofu, (SPLIT, "method=ga")),
-    "tofu_smollm2": Shrunk(tofu, (SPLIT, "method=npo"), only=("rectifier.name=none,gru",), models=("base",)),
+    "tofu_smollm2": Shrunk(tofu, (SPLIT, "method=npo", "benchmark.template=plain"), ("rectifier.name=none,gru",), BASE),
     "tofu_tau": Shrunk(tofu, ("method=npo", "rectifier.tau=2,none")),
     "tofu_gamma": Shrunk(tofu, ("method=npo", "rectifier.gamma=0.02,none")),
     "tofu_dynamics": Shrunk(tofu, ("method=npo",)),
