@@ -60,6 +60,8 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
     is_method = ~rows["method"].isin([*MODEL_LABELS, *layout.apart])
     if layout.only:
         is_method &= rows["method"].isin(layout.methods)
+    if layout.rectifiers:
+        is_method &= rows["rectifier"].isin(layout.rectifiers)
     rows = rows.loc[(is_reference & ~mixed) | (is_method & (mixed == layout.mixed))]
     targets = ["" if pd.isna(target) else f"{target:g}" for target in rows["target"]]
     rows = rows.assign(target=targets, setting="", at="")

@@ -30,6 +30,8 @@ class Layout:
     references: tuple[str, ...] = ("original", "retain")
     only: bool = False
     """Whether the table is about its methods and no others."""
+    rectifiers: tuple[str, ...] = ()
+    """Those that the table is about; empty: all."""
     apart: tuple[str, ...] = ()
     """Methods that have a table of their own."""
     compared: Literal["method", "column"] = "method"

@@ -212,7 +212,8 @@ def _fix_settings(
         )
         observe = None
     objective = dict(sweep.objective)
-    if "idk" in row.reads:
+    if "idk" in row.reads:  # whose other answers are whole sentences
+        training = training.model_copy(update={"targets": "rows"})
         objective["idk_fingerprint"] = idk_answers.fingerprint_idk_answers(sweep.objective.idk)
     elif not row.custom:
         objective |= {"idk": None, "idk_fingerprint": None}

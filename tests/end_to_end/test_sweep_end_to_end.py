@@ -73,8 +73,8 @@ def test_first_start_tells_what_happens_and_where_everything_is(started: Started
     for label in ("npo-forget25-s0", "gru-npo-forget25-g0.8-t1-s0"):
         assert sum(re.match(rf"{label} \([0-9a-f]{{12}}\): FQ -", line) is not None for line in lines) == 1
     assert f"done {TRIALS} | running 0 | failed 0 | left 0" in started.done.stdout
-    assert [line.split(":")[0] for line in lines[-4:]] == ["report", "MLflow", "        http", "next"]
-    assert lines[-4] == f"report: {started.store.root}/reports/{name}/index.html"
+    assert [line.split(":")[0] for line in lines[-5:]] == ["report", "MLflow", "  table", "  chart", "next"]
+    assert lines[-5] == f"report: {started.store.root}/reports/{name}/index.html"
     assert lines[-1].startswith("next:   python -m platform.sweep tofu_tiny --set benchmark.data=")
     assert f" --resume --storage {started.store.root} --seeds 0,1,2   " in lines[-1]
     assert started.done.stderr == ""

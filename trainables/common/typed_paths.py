@@ -54,5 +54,7 @@ def describe_folder(folder: Path) -> str:
     except OSError as error:
         raise InputError(f"cannot look into '{folder}': {error.strerror}") from error
     more = f" and {len(names) - MAX_NAMES_LISTED} more" if len(names) > MAX_NAMES_LISTED else ""
-    lost = {name: "" if os.path.exists(folder / name) else " (a link to nothing)" for name in names[:MAX_NAMES_LISTED]}
-    return (", ".join(map("".join, lost.items())) or "nothing") + more
+    shown = [
+        name if os.path.exists(folder / name) else f"{name} (a link to nothing)" for name in names[:MAX_NAMES_LISTED]
+    ]
+    return (", ".join(shown) or "nothing") + more

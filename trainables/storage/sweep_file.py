@@ -93,8 +93,9 @@ class SweepFile(BaseModel):
         if not self.plan:
             return []
         now = self.describe_plan()
-        changed = [path for path in {**self.plan, **now} if self.plan.get(path) != now.get(path)]
-        found = [f"{one}: planned {json.dumps(self.plan.get(one))}, now {json.dumps(now.get(one))}" for one in changed]
+        changed = [path for path in sorted({**self.plan, **now}) if self.plan.get(path) != now.get(path)]
+        then, now = ({path: json.dumps(one.get(path), sort_keys=True) for path in changed} for one in (self.plan, now))
+        found = [f"{path}: planned {then[path]}, now {now[path]}" for path in changed]
         edited = ["the plan in the sweep's file was edited: its hash is another"]
         return [f"Not as planned: {one}." for one in (*found, *edited * (hash_json(self.plan) != self.plan_hash))]
 

@@ -52,21 +52,22 @@ class MemoryStates:
 class PeakMemory:
     """Bytes on one rank: a pass has activations beside the states, an evaluation its own when those are gone.
 
-    `buffers`: DeepSpeed's on a GPU; on a CPU the process itself, and the target model that it keeps for later trials.
+    `buffers`: DeepSpeed's on a GPU. `process`: on a CPU, with the target model that it keeps for its next trials.
     """
 
     states: MemoryStates
+    process: float
     buffers: float
     activations: float
     evaluation: float
 
     @property
     def training_bytes(self) -> float:
-        return self.states.total + self.buffers + self.activations
+        return self.states.total + self.process + self.buffers + self.activations
 
     @property
     def total(self) -> float:
-        return self.states.total + self.buffers + max(self.activations, self.evaluation)
+        return self.states.total + self.process + self.buffers + max(self.activations, self.evaluation)
 
 
 @dataclass(frozen=True)
@@ -193,14 +194,16 @@ def estimate_peak(
     resources, method = trial.resources, METHODS[trial.method]
     tokens = rows * length * (2 if "pairs" in method.needs else 1)
     activations = tokens * _token_bytes(trial, shape, length)
+    width = 4 if method.strength is not None else WEIGHT_BYTES[resources.precision]
+    process = 0 if resources.gpus else CPU_PROCESS_BYTES + (resources.ranks == 1) * width * shape.parameter_count
     if method.strength is not None:  # weights, gradients, AdamW's moments and three vectors, in fp32
         part = 4 * shape.parameter_count / resources.ranks
         held = MemoryStates(part, part, 2 * part, 3 * part, 0)
         moved = 4 * shape.parameter_count
         tokens = evaluation_pass_tokens(resources, shape, 4, None if limit is None else limit - moved)
         left = max(0.0, moved + _evaluation_bytes(tokens, shape, 4) - held.total)
-        return PeakMemory(held, 0 if resources.gpus else CPU_PROCESS_BYTES, activations, left)
-    width, trained = WEIGHT_BYTES[resources.precision], _count_trained(trial, shape)
+        return PeakMemory(held, process, 0, activations, left)
+    trained = _count_trained(trial, shape)
     copied = stage == 3 or (trial.training.lora_rank and trial.training.eval_every)
     copy = width * shape.parameter_count if copied else 0
     buffers = 0 if resources.uses_plain_engine else 2 * min(GRADIENT_BUCKET_ELEMENTS, trained)
@@ -208,11 +211,10 @@ def estimate_peak(
         buffers += min(GRADIENT_BUCKET_ELEMENTS, trained) + min(GATHERED_WEIGHT_ELEMENTS, shape.parameter_count)
     several = rows < trial.training.batch_size // resources.ranks or _needs_wide_gradient(trial)
     held = estimate_states(trial, shape.parameter_count, trained, stage, several=several)
-    target = width * shape.parameter_count if resources.ranks == 1 else 0
-    taken = width * buffers if resources.gpus else CPU_PROCESS_BYTES + target
-    room = None if limit is None else limit - held.total - taken - copy
+    taken = width * buffers if resources.gpus else 0
+    room = None if limit is None else limit - held.total - process - taken - copy
     tokens = evaluation_pass_tokens(resources, shape, width, room)
-    return PeakMemory(held, taken, activations, copy + _evaluation_bytes(tokens, shape, width))
+    return PeakMemory(held, process, taken, activations, copy + _evaluation_bytes(tokens, shape, width))
 
 
 def _count_trained(trial: Trial, shape: Shape) -> int:
@@ -282,7 +284,7 @@ def fit_memory(trial: Trial, shape: Shape, longest: int, memory: float | None) -
     whole = estimate_peak(trial, shape, stage, rows, length, limit)
     if resources.micro_batch is None and limit is not None and whole.training_bytes > limit:
         one = estimate_peak(trial, shape, stage, 1, length)
-        parts = -(-share // max(1, int((limit - one.states.total - one.buffers) / one.activations)))
+        parts = -(-share // max(1, int((limit - one.states.total - one.process - one.buffers) / one.activations)))
         rows = -(-share // parts)
     least = estimate_peak(trial, shape, stage, rows, length).total
     return MemoryFit(stage, rows, estimate_peak(trial, shape, stage, rows, length, limit), limit, least)

@@ -71,16 +71,18 @@ def load_examples(trial: Trial) -> tuple[benchmarks.Examples, benchmarks.Example
     """
     target, benchmark = trial.target, trial.benchmark
     known = target.fingerprint is not None and benchmark.fingerprint is not None and trial.resources.ranks == 1
-    load = _load_examples if known else _load_examples.__wrapped__
+    load = _keep_examples if known else _load_examples
     return load(benchmark, target, trial.training.max_length)  # type: ignore[arg-type]  # frozen, and so hashable
 
 
-@lru_cache(maxsize=4)
 def _load_examples(
     benchmark: Benchmark, target: Model, max_length: int
 ) -> tuple[benchmarks.Examples, benchmarks.Examples]:
     tokenizer = model_files.load_tokenizer(target)
     return benchmarks.get_benchmark(benchmark.name).training_examples(benchmark, tokenizer, max_length)
+
+
+_keep_examples = lru_cache(maxsize=4)(_load_examples)
 
 
 def load_target(target: Model, precision: str, resources: Resources, device: torch.device) -> tuple[Any, Any]:

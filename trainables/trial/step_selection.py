@@ -189,7 +189,7 @@ class StepSelection:
         step = self.best_step()
         found, rows = self._read(step), atomic_files.read_rows(self.evaluations_folder / f"{step}.parquet")
         if self._looks is not None:
-            kept = Model(path=str(self._weights_folder(step)))
+            kept = Model(path=str(self._weights_folder(step)), attention=self.trial.target.attention)
             chosen, _ = model_files.load_model(kept, self.trial.resources.precision)
             network.eval().load_state_dict(chosen.state_dict())
             del chosen

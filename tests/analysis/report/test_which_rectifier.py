@@ -39,10 +39,15 @@ def test_the_sentence_counts_what_the_tests_find(
     assert told.startswith(
         f"With a rectifier, FQ is clearly better in {better} of 6 comparisons and worse in {worse}, MU"
     )
-    table = verdict.tabulate_differences(compare_rectifiers(results))
+    found = compare_rectifiers(results)
+    table = verdict.tabulate_differences(found)
     assert [table["Clear?"].tolist().count(word) for word in ("better", "worse")] == [better, worse]
     assert set(table["Seconds of a step"]) == {"0.968 (x 1.00)"}
-    assert "Adjusted p" in table
+    rows = found.differences.set_index(["method", "rectifier", "metric"])
+    (line,) = table.loc[(table["Method"] == "NPO w/ GRU") & (table["Goal"] == "FQ ↑")].to_dict("records")
+    row = rows.loc[("npo", "gru", "forget_quality")]
+    assert (line["Difference"], line["Adjusted p"]) == (f"{row['difference']:+.2f}", f"{row['adjusted']:.2g}")
+    assert line["Seeds"] == "10"
 
 
 @pytest.mark.parametrize(("seeds", "clear"), [(3, False), (6, False), (7, True)])

@@ -89,6 +89,19 @@ def test_peak_of_a_7b_model_by_hand() -> None:
     assert found.total == found.states.total + found.buffers + found.evaluation
 
 
+@pytest.mark.parametrize(("method", "ranks", "kept"), [("npo", 1, 2), ("npo", 2, 0), ("tv", 1, 4)])
+def test_on_a_cpu_a_process_and_the_target_that_it_keeps_count(method: str, ranks: int, kept: int) -> None:
+    """In bf16, of a task vector in fp32; several ranks keep none, and a GPU's memory holds neither."""
+    settings: dict[str, Any] = {"method": method, "task_vector": {"strength": 1.0} if method == "tv" else None}
+    on_cpu, on_gpu = (
+        memory.estimate_peak(
+            trial(**settings, resources=Resources(precision="bf16", ranks=ranks, gpus=gpus)), SEVEN, 2, 2, 100
+        )
+        for gpus in (0, 1)
+    )
+    assert (on_cpu.process, on_gpu.process) == (memory.CPU_PROCESS_BYTES + kept * SEVEN.parameter_count, 0)
+
+
 # Micro-batch
 
 

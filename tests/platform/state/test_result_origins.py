@@ -141,12 +141,12 @@ def test_what_later_starts_change_of_the_plan_is_listed(small: Small, store: Sto
     changed = manifest.write_manifest(more, store, f"{started} --seeds 0,5")
     assert (changed.plan, changed.plan_hash) == (first.plan, first.plan_hash)
     assert changed.list_deviations() == [
-        "Not as planned: trials: planned 6, now 7.",
-        "Not as planned: selection.share: planned 0.9, now 0.5.",
-        "Not as planned: selection.halves: planned false, now true.",
         "Not as planned: seed: planned [0], now [0, 5].",
-        'Not as planned: training.lr: planned {"low": 1e-06, "high": 0.001, "log": true}, '
-        'now {"low": 1e-06, "high": 0.01, "log": true}.',
+        "Not as planned: selection.halves: planned false, now true.",
+        "Not as planned: selection.share: planned 0.9, now 0.5.",
+        'Not as planned: training.lr: planned {"high": 0.001, "log": true, "low": 1e-06}, '
+        'now {"high": 0.01, "log": true, "low": 1e-06}.',
+        "Not as planned: trials: planned 6, now 7.",
     ]
     moved = changed.model_copy(update={"plan": changed.describe_plan()})
     assert moved.list_deviations() == ["Not as planned: the plan in the sweep's file was edited: its hash is another."]

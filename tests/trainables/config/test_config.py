@@ -143,7 +143,10 @@ TRU: dict[str, Any] = {"method": "tru", "rectifier": {}, "task_vector": {"stg": 
         ({"seed": -1, "training": {"lr": -1, "epochs": "many"}}, ("seed: ", "training.lr: ", "training.epochs: ")),
         ({"resources": {"ranks": 3}}, ("training.batch_size=32 is not a multiple of resources.ranks=3",)),
         ({"resources": {"zero_stage": 0, "precision": "bf16"}}, ("zero_stage=0 with precision=bf16",)),
-        ({"resources": {"zero_stage": 0, "offload_optimizer": True}}, ("zero_stage=0 with offload_optimizer=true",)),
+        (
+            {"resources": {"zero_stage": 0, "offload_optimizer": True}},
+            ("zero_stage=0 cannot offload (offload_optimizer=true)",),
+        ),
         ({"resources": {"compile": True, "ranks": 2}}, ("compile=true is for the plain engine",)),
         ({"rectifier": {"name": "none", "tau": 1.0}}, ("'none' takes no settings",)),
         ({"rectifier": {"name": "agem", "tau": 1.0}}, ("'agem' takes no settings",)),

@@ -117,7 +117,7 @@ def test_rows_are_made_anew_for_whatever_they_depend_on(trial_inputs: Any, monke
     monkeypatch.setattr(
         benchmarks.get_benchmark("tofu"), "training_examples", lambda *asked: made.append(asked) or ([], [])
     )
-    setup._load_examples.cache_clear()
+    setup._keep_examples.cache_clear()
     trial = Trial(
         method="npo",
         benchmark=Benchmark(data="data", split=trial_inputs.split, fingerprint="files:of-the-tests"),

@@ -100,7 +100,7 @@ class OwnBenchmark(base.BenchmarkBase):
         if before.get("forget_rows"):
             now += f" ({_count(before, 'forget_said_any', 'forget_rows').partition(' of ')[0]} before)"
         parts = [
-            f"{_count(metrics, f'{part}_kept', f'{part}_known')} {part} rows"
+            f"{_count(metrics, f'{part}_kept', f'{part}_known').replace('%', '% of the words')} {part} rows"
             for part in kept_answers.SETS_TO_KEEP
             if f"{part}_kept" in metrics
         ]

@@ -35,7 +35,7 @@ def mark_kept_answers(records: Records, target: Mapping[str, Any]) -> None:
         tells = _answers_tell(target[task])
         for row in (row for row in records if row["task"] == task):
             said, memorised = target[task][row["index"]]
-            if said is not None and tells:
+            if said is not None and tells and "said" in row:
                 row["kept"] = row["said"] if said else None
             else:
                 row["kept"] = min(1.0, row["exact_memorisation"] / memorised) if memorised >= LEAST else None
