@@ -36,7 +36,7 @@ from platform.state.typed_commands import resume_command
 from platform.sweep import hub_download, prepare
 from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trial
 from platform.sweep.console import ProgressScreen, TrialCounts
-from platform.sweep.start import StartOptions
+from platform.sweep.start_options import StartOptions
 from platform.sweep.trial_callback import TrialCallback
 from platform.tracking.mirror import MlflowMirror, start_mirror
 from trainables.common.cli import print_line
