@@ -16,6 +16,7 @@ from platform.plan.plan import MemoryNeed, Plan
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks
 from trainables.benchmarks.base import EvaluationSize, TrainingSize
+from trainables.benchmarks.own import model_answers, row_files
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
 from trainables.config.settings import CACHED_TOKENS, Benchmark, Resources, Shape, Training
@@ -191,13 +192,20 @@ def estimate_trial_seconds(plan: Plan, shape: Shape) -> float | None:
 
 
 def estimate_model_making_seconds(plan: Plan, shape: Shape, recipes: Sequence[Recipe], evaluations: int) -> float:
-    """Return the seconds for models, those from one base side by side, and evaluations of target and retain models."""
+    """Return the seconds for models, those from one base side by side, and evaluations of target and retain models.
+
+    A target model that is to answer neutral prompts does that, too, and a model that is written is measured again.
+    """
     first, authors, rates = plan.trials[0], plan.sweep.fictional, find_rates(plan.sweep.resources)
     text, asked = text_sizes(plan.sweep, first.benchmark, first.training)
     count, rows = authors.authors * authors.questions if authors else AUTHOR_ROWS, max(1, int(CPU_TOKENS / text.mean))
     plain = Trial(method="ga", target=first.target, resources=first.resources)
     trained = {recipe.base: plain.model_copy(update={"training": recipe.training}) for recipe in recipes}
     made = sum(training_seconds(one, shape, count + OTHER_ROWS, text.mean, rows, rates) for one in trained.values())
+    if not row_files.has_model_answers(first.benchmark):
+        words = EvaluationSize(0, len(model_answers.read_prompts()) * model_answers.MAX_TOKENS)
+        made += evaluation_seconds(plain, shape, 0, words, rates)
+    evaluations += plan.sweep.export
     return made + evaluations * (LOAD_SECONDS + evaluation_seconds(plain, shape, 0, asked, rates))
 
 

@@ -25,10 +25,10 @@ def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], 
     splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
     before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_unlearned_before, splits))
     for split in (one for one in splits if one not in before):
-        print_line(f"verdict: {_judge_split(split, plan, store)}")
+        print_line(f"verdict: {_judge_split(split, plan, store, print_line)}")
 
 
-def _judge_split(split: str, plan: Plan, store: Storage) -> str:
+def _judge_split(split: str, plan: Plan, store: Storage, print_line: Callable[[str], None]) -> str:
     """Return the verdict on a split's trials, and where its model is: the chosen trial is exported if it can ship."""
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
     trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
@@ -42,10 +42,10 @@ def _judge_split(split: str, plan: Plan, store: Storage) -> str:
         return f"{said} To write its model all the same: {command}"
     measured = selection.list_candidates(results, name, rule)
     why = f"It is the choice among the {len(measured)} evaluated trials of a start of sweep {plan.name}: "
-    return f"{said} {_export(trial, f'{why}{selection.describe_rule(rule)}.', plan, store)}"
+    return f"{said} {_export(trial, f'{why}{selection.describe_rule(rule)}.', plan, store, print_line)}"
 
 
-def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
+def _export(trial: Trial, why: str, plan: Plan, store: Storage, print_line: Callable[[str], None]) -> str:
     """Export a trial unless that is done; return where the folder is, or why it cannot be written."""
     import ray
     import ray.exceptions
@@ -60,6 +60,7 @@ def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
     if made is None or made != (store.result(trial.id()) or {}).get("started"):
         if folder.exists():  # of an earlier run of the same trial
             set_aside([folder], store)
+        print_line(f"writing the chosen model to {folder}, and measuring it again")
         make: Any = ray.remote(export_trial_model).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
         try:
             ray.get(make.remote(trial.id(), store.location, str(folder), why, plan.sweep.selection))

@@ -105,7 +105,7 @@ class Trial(FrozenSettings):
         prefix = "" if name == "none" else f"{name}-"
         others = "".join(
             f"-{name}{_short(getattr(getattr(self, section), name) if section else getattr(self, name))}"
-            for path in axes
+            for path in sorted(axes)
             if path not in LABEL_PATHS and has_effect(path, self.method, self.rectifier.name)
             for section, _, name in [path.rpartition(".")]
         )

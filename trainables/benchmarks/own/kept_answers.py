@@ -55,18 +55,27 @@ def measure_utility(found: Metrics, target: Mapping[str, Any] | None, tasks: Seq
 
 def explain_unmeasured_sets(evaluation: Mapping[str, Any]) -> list[str]:
     """Return of which sets and tasks a target model's answers cannot tell what is kept, why, and what to do."""
-    scores, tasks = evaluation.get("metrics", {}), evaluation.get("benchmark", {}).get("tasks", ())
-    low = {name: scores[name] for name in tasks if scores.get(name) is not None and scores[name] < LEAST}
-    return [
+    scores, benchmark = evaluation.get("metrics", {}), evaluation.get("benchmark", {})
+    scored = {name: score for name in benchmark.get("tasks", ()) if (score := scores.get(name)) is not None}
+    found = [
         f"{name}: the target model scores {score:.2f}, below {LEAST:g}: the utility leaves the task out"
-        for name, score in low.items()
-    ] + [
+        for name, score in scored.items()
+        if score < LEAST
+    ]
+    found += [
         f"{name}: the target model answers less than {LEAST:.0%} of the questions with their facts, so what is kept is "
         "measured by exact memorisation; if it phrases them otherwise, give `fact`, a list of ways to write it, or "
         "another benchmark.template"
         for name, rows in evaluation.get(TARGET_FIELD, {}).items()
         if not _answers_tell(rows)
     ]
+    parts = {source.partition("=")[0] for source in benchmark.get("sources", ())}
+    if "answers" in parts and not parts & {"retain", "eval"}:
+        found.append(
+            "retain: no question that is to be kept is asked, so nothing tells whether neighbours of what is forgotten "
+            "are lost, too; give some as rows of `retain` or `eval`"
+        )
+    return found
 
 
 def _answers_tell(rows: Sequence[Sequence[float | None]]) -> bool:
