@@ -34,7 +34,10 @@ def forecast_disk_use(state: SweepState, store: Storage, choice: str, slots: int
     if plan.sweep.export:
         before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_unlearned_before, plan.benchmarks))
         source = model_files.read_precision(typed_paths.expand_home(plan.trials[0].target.path))
-        parts["exports"] = len(plan.benchmarks.keys() - before) * size * (4 if source == "fp32" else 2)
+        width = (
+            4 if "fp32" in (source, resources.precision) else 2
+        )  # fp32 trials are rounded only where nothing is lost
+        parts["exports"] = len(plan.benchmarks.keys() - before) * size * width
     if resources.checkpoint_every:
         parts["checkpoints"] = slots * 2 * size * CHECKPOINT_BYTES_PER_PARAMETER[resources.precision]
     return {name: part for name, part in parts.items() if part}

@@ -138,14 +138,16 @@ def test_files_may_move_and_must_not_change(
         setup.check_inputs(moved.trials[0].model_copy(update={"benchmark": changed}))
 
 
-@pytest.mark.parametrize(("dtype", "width"), [("bfloat16", 2), ("float32", 4)])
+@pytest.mark.parametrize(
+    ("dtype", "precision", "width"), [("bfloat16", "bf16", 2), ("bfloat16", "fp32", 4), ("float32", "bf16", 4)]
+)
 def test_the_forecast_of_the_disk_counts_the_export(
-    dtype: str, width: int, files: dict[str, Path], store: Storage, tmp_path: Path
+    dtype: str, precision: str, width: int, files: dict[str, Path], store: Storage, tmp_path: Path
 ) -> None:
     target = tiny.write_model(tmp_path / "mine", layers=1)
     stated = json.loads((target / "config.json").read_text())
     (target / "config.json").write_text(json.dumps(stated | {"dtype": dtype}))
-    state = trial_outcomes.read_sweep_state(plan(store, target, files), store)
+    state = trial_outcomes.read_sweep_state(plan(store, target, files, f"resources.precision={precision}"), store)
     assert state.plan.shape
     assert disk.forecast_disk_use(state, store, "none", 1)["exports"] == state.plan.shape.parameter_count * width
 
