@@ -158,11 +158,15 @@ def test_another_benchmark_is_judged_by_its_goals() -> None:
 def test_own_rows_are_counted() -> None:
     before = {"forget_said_any": 1.0, "forget_rows": 40}
     after = {"forget_said_any": 14 / 40, "forget_rows": 40, "retain_kept": 26 / 31, "retain_known": 31}
+    after["retain_said"] = 26 / 31
     told = own.OwnBenchmark().describe_outcome
     more = {"other_kept": 30 / 32, "other_known": 32}
     counts = "14 of 40 forget rows are still said (40 before); 26 of 31 retain rows"
     assert told(after | more, before) == f"{counts} and 30 of 32 other rows are kept"
     assert told(after, {}) == f"{counts} are kept".replace(" (40 before)", "")
+    neutral = before | {"retain_kept": 0.93, "retain_known": 40}
+    words = "; 93% of the words of 40 retain rows are kept, and no question that is to be kept was asked"
+    assert told(neutral, before).endswith(words)
     assert told(before | {"forget_said_any": 0.123}, before).startswith("12% of 40 forget rows are still said (40 ")
     earlier = {"request_01_rows": 3, "request_01_said": 0.0, "request_01_said_any": 1 / 3}
     assert told(after | earlier, before).startswith(f"{counts.partition(';')[0]}, 1 of 3 of request_01; 26 of 31 ")

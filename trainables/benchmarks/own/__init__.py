@@ -106,7 +106,9 @@ class OwnBenchmark(base.BenchmarkBase):
         ]
         for name in filter(row_files.is_request, (key.removesuffix("_rows") for key in metrics)):
             now += f", {_count(metrics, f'{name}_said_any', f'{name}_rows')} of {name}"
-        return f"{now}; {' and '.join(parts)} are kept" if parts else now
+        asked = any(f"{part}_said" in metrics for part in kept_answers.SETS_TO_KEEP)
+        unknown = "" if asked else ", and no question that is to be kept was asked"
+        return f"{now}; {' and '.join(parts)} are kept{unknown}" if parts else now
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return the questions that a person placed on the hub: lm-eval fetches all others itself."""
