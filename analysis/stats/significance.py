@@ -48,8 +48,7 @@ def compare_seeds(
 
 
 def paired_t_test(gains: Sequence[float]) -> dict[str, float]:
-    """Return the 95 % interval and p of the two-sided paired t test, NaN below MIN_SEEDS or where all gains are
-    equal."""
+    """Return the 95 % interval and p of the two-sided paired t test; NaN below MIN_SEEDS or of equal gains."""
     if len(gains) < MIN_SEEDS or np.ptp(gains) <= 1e-12 * np.abs(gains).max():
         return dict.fromkeys(("low", "high", "p"), math.nan)
     from scipy.stats import ttest_1samp

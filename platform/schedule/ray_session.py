@@ -85,10 +85,13 @@ def watch_head(place: str, resume: str) -> None:
     """Print how to go on, and end this thread, where Ray's head answers neither now nor LOST_SECONDS later."""
     for wait in (0.0, LOST_SECONDS):
         time.sleep(wait)
-        with contextlib.suppress(OSError):
-            return check_head(place)
+        try:
+            check_head(place)
+        except OSError:
+            continue
+        return
     cli.print_line(f"Ray failed: its head does not answer\ngo on with: {resume}")
-    sys.exit()
+    sys.exit()  # ends this thread alone; Ray ends the process a minute later
 
 
 def wait_for_nodes(growth: NodeLimits, print_line: Callable[[str], None]) -> None:

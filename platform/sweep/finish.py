@@ -73,8 +73,8 @@ def describe_mlflow_page(store: Storage, page: str) -> str:
     program = typed_paths.shorten_path(Path(sys.executable).with_name("mlflow"))
     server = uri if uri.startswith("http") else "http://127.0.0.1:5000"
     shown = uri if uri.startswith("http") else f"{program} ui --backend-store-uri {uri}"
-    links = [f"  {name}: {server}/{page}{end}" for name, end in (("table", ""), ("chart", VIEW_CHART)) if page]
-    return "\n".join((f"MLflow: {shown}", *links))
+    links = f"\n  table: {server}/{page}\n  chart: {server}/{page}{VIEW_CHART}" if page else ""
+    return f"MLflow: {shown}{links}"
 
 
 def suggest_next_command(plan: Plan, command: str, store: Storage) -> str:

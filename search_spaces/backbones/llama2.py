@@ -24,4 +24,7 @@ LLAMA2 = Backbone(
 
 ICLM = Backbone(name="ICLM-7B", template="phi", shape=LLAMA_7B, lr=1e-5, published=_muse("Books"), corpus="books")
 """MUSE's models of the books; its texts need no template."""
-MUSE_LLAMA2 = ICLM.model_copy(update={"name": "Llama-2-7B", "published": _muse("News"), "corpus": "news"})
+MUSE_LLAMA2 = Backbone(
+    name="Llama-2-7B", template="phi", shape=LLAMA_7B, lr=1e-5, published=_muse("News"), corpus="news"
+)
+"""MUSE's models of the news."""

@@ -240,10 +240,9 @@ def relearn(
 
     The protocol of unlearning-depth-score (scripts/meta_eval_robustness.py).
     """
-    epochs = -(-max(steps) * attacks.RELEARNING_BATCH_SIZE // len(examples))
+    epochs = 1 - (-max(steps) * attacks.RELEARNING_BATCH_SIZE // len(examples))
     batch = min(attacks.RELEARNING_BATCH_SIZE, len(examples))
-    lengths: dict[str, Any] = {"epochs": epochs + 1, "max_steps": max(steps), "batch_size": batch}
-    training = Training(lr=lr, schedule="linear", weight_decay=0, **lengths)
+    training = Training(lr=lr, schedule="linear", weight_decay=0, epochs=epochs, max_steps=max(steps), batch_size=batch)
     rows = min(batch, resources.micro_batch or 8)
     task = setup.make_fine_tuning_task(examples, training, tokenizer, seed, rows, clip=None)
     if resources.gradient_checkpointing:

@@ -212,7 +212,7 @@ class ObjectStorage(Storage):
         self.listed[mark] = (0, None)
 
     def push_changing_folder(self, path: Path) -> None:
-        _for_each(self._put, _shown_files(path) if path.is_dir() else [path], marks="last")
+        _for_each_in_turn(self._put, _shown_files(path) if path.is_dir() else [path], marks_first=False)
 
     def try_push(self, path: Path) -> bool:
         return warn_if_unreachable(lambda: self.push_changing_folder(path))
@@ -233,7 +233,7 @@ class ObjectStorage(Storage):
                 self._make_folder(to + each.removeprefix(name))
                 self.files.move(self._path(each), self._path(to + each.removeprefix(name)))
 
-        _for_each(move, found, marks="first")
+        _for_each_in_turn(move, found, marks_first=True)
         return super().move(source, target) or bool(found)
 
     def remove(self, path: Path) -> None:
@@ -328,7 +328,7 @@ class ObjectStorage(Storage):
             with self._errors(), contextlib.suppress(FileNotFoundError):
                 self.files.delete_file(self._path(name))
 
-        _for_each(delete, names, marks="first")
+        _for_each_in_turn(delete, names, marks_first=True)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -382,12 +382,16 @@ def warn_if_unreachable(action: Callable[[], object]) -> bool:
     return True
 
 
-def _for_each(action: Callable[[Any], object], items: Iterable[Any], *, marks: str = "last") -> None:
-    """Run an action on objects or files; `marks`: "first" or "last" on those with which the others count."""
+def _for_each(action: Callable[[Any], object], items: Iterable[Any]) -> None:
+    with ThreadPoolExecutor(PARALLEL_TRANSFERS) as pool:
+        list(pool.map(action, items))
+
+
+def _for_each_in_turn(action: Callable[[Any], object], items: Iterable[Any], *, marks_first: bool) -> None:
+    """Run an action on objects or files, first or last on those with which the others count."""
     items = list(items)
-    for marked in (True, False) if marks == "first" else (False, True):
-        with ThreadPoolExecutor(PARALLEL_TRANSFERS) as pool:
-            list(pool.map(action, [one for one in items if str(one).endswith(COMPLETION_MARKS) == marked]))
+    for marked in (marks_first, not marks_first):
+        _for_each(action, [one for one in items if str(one).endswith(COMPLETION_MARKS) == marked])
 
 
 def _shown_files(folder: Path) -> list[Path]:

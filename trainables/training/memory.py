@@ -195,12 +195,13 @@ def estimate_peak(
     tokens = rows * length * (2 if "pairs" in method.needs else 1)
     activations = tokens * _token_bytes(trial, shape, length)
     width = 4 if method.strength is not None else WEIGHT_BYTES[resources.precision]
-    process = 0 if resources.gpus else CPU_PROCESS_BYTES + (resources.ranks == 1) * width * shape.parameter_count
+    kept_target = width * shape.parameter_count if resources.ranks == 1 else 0
+    process = 0 if resources.gpus else CPU_PROCESS_BYTES + kept_target
     if method.strength is not None:  # weights, gradients, AdamW's moments and three vectors, in fp32
         part = 4 * shape.parameter_count / resources.ranks
         held = MemoryStates(part, part, 2 * part, 3 * part, 0)
         moved = 4 * shape.parameter_count
-        tokens = evaluation_pass_tokens(resources, shape, 4, None if limit is None else limit - moved)
+        tokens = fit_evaluation_tokens(resources, shape, 4, None if limit is None else limit - moved)
         left = max(0.0, moved + _evaluation_bytes(tokens, shape, 4) - held.total)
         return PeakMemory(held, process, 0, activations, left)
     trained = _count_trained(trial, shape)
@@ -213,7 +214,7 @@ def estimate_peak(
     held = estimate_states(trial, shape.parameter_count, trained, stage, several=several)
     taken = width * buffers if resources.gpus else 0
     room = None if limit is None else limit - held.total - process - taken - copy
-    tokens = evaluation_pass_tokens(resources, shape, width, room)
+    tokens = fit_evaluation_tokens(resources, shape, width, room)
     return PeakMemory(held, process, taken, activations, copy + _evaluation_bytes(tokens, shape, width))
 
 
@@ -248,7 +249,7 @@ def _token_bytes(trial: Trial, shape: Shape, length: int) -> float:
     return layers + shape.vocabulary * (24 if distributions else 12)
 
 
-def evaluation_pass_tokens(resources: Resources, shape: Shape | None, width: int, room: float | None) -> int:
+def fit_evaluation_tokens(resources: Resources, shape: Shape | None, width: int, room: float | None) -> int:
     """Return the padded tokens of an evaluation's pass: as set, or as many as `room` bytes of a GPU hold.
 
     `shape` None, `room` None: where sizes are not known, and on a CPU.

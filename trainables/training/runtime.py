@@ -72,7 +72,7 @@ def evaluation_pass_tokens(resources: Resources, network: Any) -> int:
         whole = resources.gpu_memory * 1e9 if resources.gpu_memory else device_memory(network.device)
         room = memory.MEMORY_SHARE * whole * min(1.0, resources.gpus) - torch.cuda.memory_allocated(network.device)
     shape = memory.parse_model_shape(network.config.to_dict())
-    return memory.evaluation_pass_tokens(resources, shape, network.dtype.itemsize, room)
+    return memory.fit_evaluation_tokens(resources, shape, network.dtype.itemsize, room)
 
 
 def peak_memory(device: torch.device) -> int:

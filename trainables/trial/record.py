@@ -20,9 +20,9 @@ from trainables.storage.file_names import ERROR, LOST, PROGRESS, RESULT, RETRY, 
 from trainables.storage.folder_storage import Storage
 
 Event = dict[str, Any]
-FIELDS = ("started", "attempt", "metrics", "halves", "damaged_checkpoint", "direction", "calibration", "evaluations")
-FIELDS += ("chosen_step",)
-PARTS = ("loading", "training", "evaluation", "total")
+RESULT_FIELDS = ("started", "attempt", "metrics", "halves", "damaged_checkpoint", "direction", "calibration")
+RESULT_FIELDS += ("evaluations", "chosen_step")
+TIMED_PARTS = ("loading", "training", "evaluation", "total")
 
 
 @dataclass
@@ -33,7 +33,7 @@ class TrialRecord:
     attempt: str | None = field(default_factory=lambda: uuid.uuid4().hex)
     """Names this run of the trial among others; None: it did not run (`write_failure`)."""
     begun: float = field(default_factory=perf_counter)
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIMED_PARTS, 0.0))
     """Wall time by part, with that of earlier processes up to the checkpoint."""
     steps: list[dict[str, Any]] = field(default_factory=list)
     evaluation_rows: list[dict[str, Any]] = field(default_factory=list)
@@ -86,7 +86,7 @@ def write_result(trial: Trial, record: TrialRecord, error: dict[str, Any] | None
         "config": trial.model_dump(mode="json"),
         "hub": find_hub_commits(trial),
         "adds_retain": RECTIFIERS[trial.rectifier.name].adds_retain,
-        **{name: getattr(record, name) for name in FIELDS},
+        **{name: getattr(record, name) for name in RESULT_FIELDS},
         "training": {
             "steps": len(record.steps),
             "skipped": sum(step["skipped"] for step in record.steps),

@@ -41,8 +41,9 @@ def train_ranks(config: dict[str, Any]) -> None:
     while store.result(trial.id()) is None and progress.runs_on_this_machine(store.trial(trial.id())):
         time.sleep(ray_processes.REPORT_SECONDS)
     try:
-        how = {"keep": config["keep"], "strategy": config["strategy"]}
-        result = ray_processes.fetch_result(trial, store) or launch_trial(trial, store, **how)
+        result = ray_processes.fetch_result(trial, store) or launch_trial(
+            trial, store, keep=config["keep"], strategy=config["strategy"]
+        )
     except Unreachable:
         raise
     except Exception as failure:
@@ -110,13 +111,18 @@ def _fit(
         placement_strategy=strategy,
     )
     backend = TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=seconds)
-    how: dict[str, Any] = {"train_loop_config": config, "torch_config": backend, "scaling_config": scaling}
     restarts, place, alive = train.FailureConfig(max_failures=RANK_RESTARTS), store.root / "ray", list_live_nodes()
     while True:
         run = f"{name}-{uuid.uuid4().hex[:8]}"
-        how["run_config"] = train.RunConfig(name=run, storage_path=str(place), failure_config=restarts)
+        run_config = train.RunConfig(name=run, storage_path=str(place), failure_config=restarts)
         try:
-            TorchTrainer(function, **how).fit()
+            TorchTrainer(
+                function,
+                train_loop_config=config,
+                torch_config=backend,
+                scaling_config=scaling,
+                run_config=run_config,
+            ).fit()
             return
         except train.TrainingFailedError as failure:
             before, alive = alive, list_live_nodes()

@@ -94,9 +94,9 @@ def test_an_evaluation_is_as_large_as_its_part_of_a_gpu_holds() -> None:
     kept = 4 * 2 * 33 * 4096 * 2
 
     def tokens(room: float | None, resources: Resources = free) -> int:
-        return memory.evaluation_pass_tokens(resources, shape, 2, room)
+        return memory.fit_evaluation_tokens(resources, shape, 2, room)
 
-    assert (tokens(None), memory.evaluation_pass_tokens(free, None, 2, 80 * GB)) == (4096, 4096)
+    assert (tokens(None), memory.fit_evaluation_tokens(free, None, 2, 80 * GB)) == (4096, 4096)
     assert tokens(1 * GB, Resources(evaluation_tokens=8192)) == 8192
     assert [tokens(count * kept) for count in (10**6, 65536, 65535, 20_000)] == [65536, 65536, 32768, 16384]
     assert tokens(0) == 1024
@@ -111,7 +111,7 @@ def test_the_plan_has_the_evaluation_that_a_run_makes(gigabytes: int) -> None:
     planned = memory.fit_memory(adapters, shape, 256, gigabytes * GB)
     assert planned.fits
     room = memory.MEMORY_SHARE * gigabytes * GB - planned.peak.states.total - planned.peak.buffers
-    tokens = memory.evaluation_pass_tokens(adapters.resources, shape, 2, room)
+    tokens = memory.fit_evaluation_tokens(adapters.resources, shape, 2, room)
     assert tokens == {24: 2048, 40: 8192, 80: 16384}[gigabytes]
     assert planned.peak.evaluation == tokens * 4 * 2 * 33 * 4096 * 2
 

@@ -106,8 +106,8 @@ class OwnBenchmark(base.BenchmarkBase):
         ]
         for name in filter(row_files.is_request, (key.removesuffix("_rows") for key in metrics)):
             now += f", {_count(metrics, f'{name}_said_any', f'{name}_rows')} of {name}"
-        asked = any(f"{part}_said" in metrics for part in kept_answers.SETS_TO_KEEP)
-        unknown = "" if asked else ", and no question that is to be kept was asked"
+        alone = kept_answers.keeps_neutral_answers_alone(metrics)
+        unknown = ", and no question that is to be kept was asked" if alone else ""
         return f"{now}; {' and '.join(parts)} are kept{unknown}" if parts else now
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
@@ -152,7 +152,7 @@ class OwnBenchmark(base.BenchmarkBase):
             lengths = [length for row in rows for length in _lengths(row, row_scores.MAX_BLOCK_LABELS)]
             items = min(len(lengths), benchmark.limit or row_scores.DEFAULT_ROW_LIMIT)
             read += items * max(lengths, default=0)
-            if rows and name != row_scores.HOLDOUT and rows[0].labels is None:
+            if rows and name != row_scores.HOLDOUT and not rows[0].neutral:
                 longest = max(len(row.answer.encode()) for row in rows) // BYTES_PER_TOKEN
                 ways = 3 + max(len(row.paraphrases) for row in rows) if row_scores.is_to_forget(name) else 1
                 generated += items * row_scores.limit_generated_tokens(longest) * ways

@@ -69,13 +69,18 @@ def explain_unmeasured_sets(evaluation: Mapping[str, Any]) -> list[str]:
         for name, rows in evaluation.get(TARGET_FIELD, {}).items()
         if not _answers_tell(rows)
     ]
-    parts = {source.partition("=")[0] for source in benchmark.get("sources", ())}
-    if "answers" in parts and not parts & {"retain", "eval"}:
+    if keeps_neutral_answers_alone(scores):
         found.append(
             "retain: no question that is to be kept is asked, so nothing tells whether neighbours of what is forgotten "
             "are lost, too; give some as rows of `retain` or `eval`"
         )
     return found
+
+
+def keeps_neutral_answers_alone(metrics: Mapping[str, Any]) -> bool:
+    """Return whether something is kept, of which no row was asked or is a text: the answers to neutral prompts."""
+    kept, said = (any(f"{name}_{number}" in metrics for name in SETS_TO_KEEP) for number in ("kept", "said"))
+    return kept and not said
 
 
 def _answers_tell(rows: Sequence[Sequence[float | None]]) -> bool:

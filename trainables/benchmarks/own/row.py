@@ -13,7 +13,8 @@ class OwnRow:
     """`question` None: `answer` is a text. `set`: of rows of the file eval. `turns`: of a conversation, before it.
 
     `fact`: the ways to write what the answer tells; empty: whoever reads it decides. `paraphrases`: of the question.
-    `labels`: how many tokens of the answer are read; None: as many as of all rows.
+    `labels`: how many tokens of the answer are read; None: as many as of all rows. `neutral`: the target model's own
+    answer to a neutral prompt, which tells no fact.
     """
 
     question: str | None
@@ -24,6 +25,7 @@ class OwnRow:
     fact: tuple[str, ...] = ()
     paraphrases: tuple[str, ...] = ()
     labels: int | None = None
+    neutral: bool = False
 
     @property
     def aliases(self) -> tuple[str, ...]:

@@ -88,7 +88,8 @@ def _read_answers(benchmark: Benchmark) -> Sequence[OwnRow]:
     made = has_model_answers(benchmark)
     rows = _read_if_given(ANSWERS, benchmark) if made else [OwnRow(one, "word" * MAX_TOKENS) for one in read_prompts()]
     forget = [read_row_file(part, at) for part, at in benchmark.places.items() if part == "forget" or is_request(part)]
-    return drop_near_rows(tuple(replace(row, labels=MAX_TOKENS) for row in rows), tuple(chain(*forget)))
+    answers = tuple(replace(row, labels=MAX_TOKENS, neutral=True) for row in rows)
+    return drop_near_rows(answers, tuple(chain(*forget)))
 
 
 def has_model_answers(benchmark: Benchmark) -> bool:

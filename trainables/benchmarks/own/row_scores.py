@@ -75,7 +75,7 @@ def score_sets(
     rows = [_make_record(item, one.losses, one.hits) for item, one in zip(items, scores, strict=True)]
     questions, texts = [], []
     for item, one, row in zip(items, scores, rows, strict=True):
-        if item.task != HOLDOUT and item.row.labels is None:  # the model's own words to a neutral prompt tell no fact
+        if item.task != HOLDOUT and not item.row.neutral:
             (texts if item.row.is_text else questions).append((item, one.hits, row))
     _ask_questions(network, encoder, questions, token_budget)
     _continue_texts(network, encoder.tokenizer, texts, token_budget)
