@@ -78,8 +78,9 @@ def draw(points: pd.DataFrame, rule: Selection) -> Figure:
     handles = [Line2D([], [], color=method_colour(name), linewidth=4, label=method_label(name)) for name in methods]
     if handles:
         figure.legend(handles=handles, loc="outside upper center", ncols=7 if len(places) > 1 else 4, handlelength=1)
-    for name in order_rectifiers(points.loc[points["kind"] == "chosen", "rectifier"]):
-        label = rectifier_label(name, "method alone")
+    rectifiers = order_rectifiers(points.loc[points["kind"] == "chosen", "rectifier"])
+    for name in rectifiers:
+        label = rectifier_label(name, "method alone" if len(rectifiers) > 1 else "chosen, mean over seeds")
         panels[0].plot([], [], **(marker_style("", name) | CHOSEN_STYLE), label=label)
     panels[0].plot([], [], color=GREY, marker="o", **TRIAL_STYLE, label="every trial")
     add_legend(figure)
@@ -103,7 +104,7 @@ def _select_visible(axes: Axes, points: pd.DataFrame, goals: Goals) -> pd.Series
 
 
 def _name_outside(axes: Axes, points: pd.DataFrame, goals: Goals) -> str:
-    """Return `outside: retain model (FQ 0.00, MU 0.88), 12 trials` of what a panel leaves out; else nothing."""
+    """Return `not shown: retain model (FQ 0.00, MU 0.88), 12 trials` of what a panel leaves out; else nothing."""
     out = points.loc[~_select_visible(axes, points, goals)]
     x, y = goals.removal_goal, goals.retention
     named = [
@@ -112,7 +113,7 @@ def _name_outside(axes: Axes, points: pd.DataFrame, goals: Goals) -> str:
     ]
     if trials := sum(out["kind"] == "trial"):
         named.append(format_count(trials, "trial"))
-    return f"outside: {', '.join(named)}" if named else ""
+    return f"not shown: {', '.join(named)}" if named else ""
 
 
 def _draw_panel(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection) -> None:

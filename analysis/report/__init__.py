@@ -67,9 +67,11 @@ def _write_single(report: Report, sweep: SweepFile, both: bool, storage: str, co
     pictures, main = [write_tradeoff(report)], write_main(report)
     ship, before_after, rows = write_own_rows_parts(report, storage)
     best = "" if ship else verdict.recommend_settings(results)
-    lead = [*ship, verdict.write_verdict(comparison)]
+    lead = [*filter(None, [*ship, verdict.write_verdict(comparison)])] or [best]
+    best = "" if lead == [best] else best
     notes = [*verdict.list_verdict_caveats(results), *sweep.list_deviations()]
-    said = [*lead, *[best] * bool(best), *(f"- {note}" for note in notes)]
+    below, judged = [best] * bool(best), [*verdict.judge_chosen(results)]
+    said = [*lead, *below, *(f"- {note}" for note in [*judged, *notes])]
     pictures = [*write_rectifiers(report), *pictures]  # of several rectifiers the first picture is of these
     opened = [Section("", (*before_after, main), tuple(pictures[:1]))]
     opened += [*write_request_section(report), *list_answer_sections(results)]
@@ -90,7 +92,7 @@ def _write_single(report: Report, sweep: SweepFile, both: bool, storage: str, co
     write_page(
         folder,
         title=sweep.title.partition(": ")[0],
-        subtitle=" ".join(filter(None, [best, f"{verdict.describe_trial_counts(results.runs)}."])),
+        subtitle=" ".join([*below, *judged, f"{verdict.describe_trial_counts(results.runs)}."]),
         lead=lead,
         notes=notes,
         opened=opened,

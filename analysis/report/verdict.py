@@ -75,7 +75,7 @@ def tabulate_differences(comparison: Comparison) -> pd.DataFrame:
 
 
 def write_verdict(comparison: Comparison) -> str:
-    """Return the answer in one sentence."""
+    """Return the answer in one sentence, nothing where no trial has a rectifier."""
     results = comparison.results
     if collapsed := _explain_collapse(results):
         return collapsed
@@ -83,6 +83,8 @@ def write_verdict(comparison: Comparison) -> str:
         return "No verdict: no trial has finished with a result, so nothing can be said yet."
     found = list_goal_differences(comparison).dropna(subset=["difference"])
     if found.empty:
+        if set(results.runs["rectifier.name"]) == {"none"}:
+            return ""
         return "No verdict on rectifiers: no method has finished both with and without one."
     known = found.loc[found["sign"].notna()]
     counted, how = (found, "") if known.empty else (known, "clearly ")
@@ -100,24 +102,28 @@ def write_verdict(comparison: Comparison) -> str:
     if known.empty:
         tested = max(MIN_SEEDS, math.ceil(1 + math.log2(len(names) / ALPHA)))  # m 2 / 2^n <= ALPHA of m rectifiers
         takes = tested if comparison.has_several else LEAST_CLEAR
-        few = f"{seeds} {'is' if most == 1 else 'are'} too few for a verdict on {whose}, which takes {takes}"
-        return f"{few}: {', '.join(texts)}."
+        few = f"No verdict on {whose} yet: that takes {takes} seeds, and here {'is' if most == 1 else 'are'} {seeds}"
+        return f"{few}. So far {', '.join(texts)}."
     few = f", too few for a test, which takes {MIN_SEEDS}" if most < MIN_SEEDS else ""
     return f"With {whose}, {', '.join(texts)} ({seeds} each{few})."
 
 
 def recommend_settings(results: Results) -> str:
     """Return which method to take of each split, what it costs, and how many seeds say so; nothing before a result."""
-    x, y = results.goals.removal_goal, results.goals.retention
+    x, y, rule = results.goals.removal_goal, results.goals.retention, results.rule
     parts = []
     for split, rows in results.chosen.groupby("benchmark.split"):
-        for best in choose_study_setting(rows, results.rule).to_dict("records"):
-            share = f", {best[y.metric] / best['original']:.0%} of the original's" if best["original"] > 0 else ""
+        for best in choose_study_setting(rows, rule).to_dict("records"):
+            share = f", {best[y.metric] / best['original']:.1%} of the original's" if best["original"] > 0 else ""
             whose = describe_method(best["method"], best["rectifier.name"])
             numbers = (f"{goal.short} {format_number(best[goal.metric], goal.digits)}" for goal in (x, y))
             seeds = format_count(best["n"], "seed")
-            place = split_label(str(split))
-            parts.append(f"Chosen of all on {place}: {whose}, {' at '.join(numbers)}{share} ({seeds}).")
+            how = f"has the {x.best} {x.short}"
+            if rule.rule == "highest_utility" or (rule.rule == "utility_floor" and not best["kept"]):
+                how = f"keeps most {y.short}"
+            elif rule.rule == "utility_floor":
+                how += f" of those that keep {rule.share:.0%} of {y.short}"
+            parts.append(f"{split_label(str(split))}: {whose} {how}, {' at '.join(numbers)}{share} ({seeds}).")
     return " ".join(parts)
 
 
@@ -141,12 +147,15 @@ def _explain_collapse(results: Results) -> str:
 def list_verdict_caveats(results: Results) -> list[str]:
     """Return what a reader must know before believing the verdict, a sentence each."""
     runs, chosen, rule = results.runs, results.chosen, results.rule
-    notes = [*describe_mixture(runs), *(_judge_chosen(results) if len(chosen) else ())]
+    notes = describe_mixture(runs)
     if set(chosen["n"]) == {1}:
         notes.append("Every number is one seed: a difference of any size may be chance (--seeds 0,1,2,3,4 runs five).")
     for limit in sorted(set(runs.reindex(columns=["benchmark.limit"])["benchmark.limit"].dropna())):
         most = f"at most {limit:g} rows of each task (benchmark.limit)"
-        notes.append(f"Evaluated on {most}: this tests the set-up, and its numbers compare with no others.")
+        what = "of other rows it says nothing"  # a person's own files may have no more
+        if results.goals.benchmark != "own":
+            what = "this tests the set-up, and its numbers compare with no others"
+        notes.append(f"Evaluated on {most}: {what}.")
     if rule.halves and (without := sum(evaluated(runs) & ~runs["halves"])):
         notes.append(f"Evaluated trials without {MISSING_HALVES_TEXT}, are left out: {without}.")
     for model in results.models.to_dict("records"):
@@ -162,9 +171,11 @@ def list_verdict_caveats(results: Results) -> list[str]:
     return notes
 
 
-def _judge_chosen(results: Results) -> Iterator[str]:
+def judge_chosen(results: Results) -> Iterator[str]:
     """Yield whether the chosen settings keep utility enough and forget enough."""
     goals, chosen = results.goals, results.chosen
+    if chosen.empty:
+        return
     bounded = chosen.loc[chosen["bar"].notna()]
     if results.rule.rule == "utility_floor" and not bounded["kept"].all():
         kept = f"{sum(bounded['kept'])} of {len(bounded)} chosen settings keep {results.rule.share:.0%}"
@@ -174,5 +185,5 @@ def _judge_chosen(results: Results) -> Iterator[str]:
         whose = (
             f"{format_number(best['forget_quality'], 2)} ({describe_method(best['method'], best['rectifier.name'])})"
         )
-        least = f"a model that never saw the rows cannot be told from one with {enough:.2f} or more (p = {ALPHA:g})"
+        least = f"it takes {enough:.2f} to pass for a model that never saw the rows (p = {ALPHA:g})"
         yield f"No chosen setting forgets enough: the best FQ is {whose}, and {least}."

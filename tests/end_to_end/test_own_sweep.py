@@ -87,7 +87,7 @@ def test_the_sweep_ends_with_the_chosen_model(
     assert {name: again[name] for name in metrics} == metrics
     card = (folder / "README.md").read_text()
     told = f"{_before(place)['utility']:.4f} | {metrics['utility']:.4f}"
-    assert f"| **share of what the target model says that is kept** (highest is best) | {told} |" in card
+    assert f"| **harmonic mean of the shares that are kept** (highest is best) | {told} |" in card
     assert "the choice among the 2 evaluated trials of a start of sweep own-" in card
     assert "| forget set | 6 | `" in card
 

@@ -77,7 +77,7 @@ def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: P
     figure = tradeoff.draw(found, Selection())
     (axes,) = figure.axes
     assert axes.get_xlim()[1] < -15
-    assert axes.get_title() == "forget05 (5%)\noutside: retain model (FQ 0.00, MU 0.88)"
+    assert axes.get_title() == "forget05 (5%)\nnot shown: retain model (FQ 0.00, MU 0.88)"
     drawn = {tuple(point) for line in axes.lines for point in np.asarray(line.get_xydata()).tolist()}
     assert {point[2:] for point in points} <= drawn
     assert overlapping(figure) == []

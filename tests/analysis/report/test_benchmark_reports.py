@@ -124,7 +124,9 @@ def test_two_sweeps_fill_the_papers_tables_and_its_figure(tmp_path: Path) -> Non
     panels = points.loc[points["method"] == "ga", ["backbone", "split", "metric"]].drop_duplicates()
     assert len(panels) == 8
     page = (folder / "index.html").read_text()
-    assert "tofu_phi: 1 seed is too few for a verdict on GRU, which takes 3: FQ is better in 2 of 2 comparisons" in page
+    assert (
+        "tofu_phi: No verdict on GRU yet: that takes 3 seeds, and here is 1 seed. So far FQ is better in 2 of 2" in page
+    )
     assert "<h3>Table 2. TOFU: methods" in page
 
 

@@ -32,19 +32,20 @@ store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_sto
 
 def test_verdict_table_and_notes(results: Results) -> None:
     assert verdict.write_verdict(compare_rectifiers(results)) == (
-        "1 to 2 seeds are too few for a verdict on GRU, which takes 3: FQ is better in 4 of 6 comparisons and worse in "
-        "2, MU is better in 6 of 6 and worse in 0."
+        "No verdict on GRU yet: that takes 3 seeds, and here are 1 to 2 seeds. So far FQ is better in 4 of 6 "
+        "comparisons and worse in 2, MU is better in 6 of 6 and worse in 0."
     )
     table = verdict.tabulate_differences(compare_rectifiers(results)).set_index(["Split", "Method", "Goal"])
     assert table.loc[("forget05 (5%)", "GD w/ GRU", "FQ ↑")].tolist() == [
         *("-12.0000", "-8.0000", "+4.00", "—", "2", "too few seeds")
     ]
     assert table.loc[("forget05 (5%)", "GA w/ GRU", "FQ ↑"), ["Seeds", "Clear?"]].tolist() == ["1", "too few seeds"]
-    kept, forgets = verdict.list_verdict_caveats(results)
+    assert not verdict.list_verdict_caveats(results)
+    kept, forgets = verdict.judge_chosen(results)
     assert kept == "4 of 12 chosen settings keep 90% of the original model's MU: below that, forgetting is damage."
-    assert forgets.startswith("No chosen setting forgets enough: the best FQ is -4.00 (NPO w/ GRU), and a model that")
+    assert forgets.startswith("No chosen setting forgets enough: the best FQ is -4.00 (NPO w/ GRU), and it takes")
     enough = results.with_runs(results.runs.assign(forget_quality=-2.99))
-    assert not any("forgets enough" in sentence for sentence in verdict.list_verdict_caveats(enough))
+    assert not any("forgets enough" in sentence for sentence in verdict.judge_chosen(enough))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_report_command(copy: Path) -> None:
     done = CliRunner().invoke(report.app, ["tiny", "--storage", str(copy)])
     assert (done.exit_code, done.stderr) == (0, "")
     folder = copy / "reports/tiny-0a1b2c3d"
-    assert [line.split()[0] for line in done.stdout.splitlines()[:4]] == ["1", "Chosen", "-", "-"]
+    assert [line.split()[0] for line in done.stdout.splitlines()[:4]] == ["No", "forget05", "-", "-"]
     assert (folder / "tables/verdict.md").read_text() + "\n" + (folder / "tables/main.md").read_text() in done.stdout
     names = {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
     expected = {f"tables/{name}.csv" for name in ("chosen", "differences", "failures", "seeds", "trials")}
@@ -87,7 +88,7 @@ def test_report_command(copy: Path) -> None:
     assert page.count("<script") == 1, "which sorts tables"
     for words in (
         "FQ is better in 4 of 6 comparisons and worse in 2",
-        "Chosen of all on forget05 (5%): GD w/ GRU, FQ -8.00 at MU 0.850, 94% of the original&#39;s (2 seeds).",
+        "forget05 (5%): GD w/ GRU has the highest FQ of those that keep 90% of MU, FQ -8.00 at MU 0.850, 94.4% of",
         "33 of 36 trials finished, 1 diverged, 1 failed, 1 without a result yet",
         "loss is &lt;nan&gt; at step 12",
         "no &lt;space&gt; left",
@@ -102,7 +103,7 @@ def test_report_command(copy: Path) -> None:
     first = page[: page.index("Every seed")]
     places = [
         first.index(words)
-        for words in ("too few for a verdict on GRU", "<img", "<table", "What a rectifier changes", "4 of 12")
+        for words in ("No verdict on GRU yet", "4 of 12", "<img", "<table", "What a rectifier changes")
     ]
     assert places == sorted(places)
     assert (first.count("<img"), first.count("<table")) == (1, 2)
@@ -142,7 +143,7 @@ def test_what_is_not_known_is_said(tmp_path: Path) -> None:
     assert "extraction strength" in pages[0], "the sweep's file says which benchmark"
     assert "the target model&#39;s utility is 0, so the highest utility is chosen." in pages[1]
     assert "finished without FQ" in pages[2]
-    assert "1 seed is too few for a verdict" in pages[2]
+    assert "No verdict on GRU yet: that takes 3 seeds, and here is 1 seed." in pages[2]
 
 
 def test_analysis_needs_no_machinery(root: Path) -> None:

@@ -44,7 +44,7 @@ class OwnBenchmark(base.BenchmarkBase):
 
     GOALS = (
         Goal("forget_said_any", "removal", "lowest", "said", "share of the forget rows still said, however asked"),
-        Goal("utility", "retention", "highest", "utility", "share of what the target model says that is kept"),
+        Goal("utility", "retention", "highest", "utility", "harmonic mean of the shares that are kept"),
     )
     TAKES = ("sources", "shots", "tasks")
     UTILITY_COLUMNS = ("kept",)
