@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import _script, rectify
 from trainables.benchmarks import evaluation
 from trainables.common import cli
+from trainables.common.deadlines import interrupt_after
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
 from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import Trial
@@ -160,19 +160,13 @@ PARTS = {"step": measure_step, "trial": measure_trial, "evaluation": measure_eva
 
 def run_part(options: argparse.Namespace, name: str, seconds: float, tell: Callable[[Row], None]) -> None:
     """Tell the rows of a part, then its time; where it fails, or these seconds are over, with the message."""
-
-    def stop(*_: object) -> None:
-        raise TimeoutError("the time is up")
-
-    signal.signal(signal.SIGALRM, stop)
     started, failed = time.monotonic(), {}
     try:
-        signal.alarm(max(1, int(seconds)))
-        for row in PARTS[name](options):
-            tell({"part": name, **row})
+        with interrupt_after(max(1.0, seconds)):
+            for row in PARTS[name](options):
+                tell({"part": name, **row})
     except (Exception, SystemExit) as error:
         failed = {"error": f"{type(error).__name__}: {error}"[-2000:]}
-    signal.alarm(0)
     release_memory()
     tell({"part": name, "part_seconds": time.monotonic() - started, **failed})
 

@@ -22,7 +22,7 @@ from platform.schedule.ray_session import Placement
 from platform.schedule.searcher import StudyQueue, TrialQueue
 from platform.schedule.study import Study, read_goal_values
 from platform.state import manifest
-from platform.state.kept_weights import WeightKeeper
+from platform.state.disk import WeightKeeper
 from platform.state.limits import SweepStopper
 from platform.state.lock import call_periodically
 from platform.state.manifest import resume_command

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from platform.schedule.ray_failures import StatelessCallback, read_failure_cause
-from platform.state.kept_weights import WeightKeeper
+from platform.state.disk import WeightKeeper
 from platform.state.limits import SweepStopper
 from platform.sweep.console import ProgressScreen, TrialCounts
 from platform.tracking.mirror import MlflowMirror

@@ -80,7 +80,7 @@ def test_a_part_that_fails_or_takes_too_long_is_told(tmp_path: Path, monkeypatch
     assert [(row["part"], row.get("error")) for row in found] == [
         ("first", None),
         ("first", "RuntimeError: no such thing"),
-        ("second", "TimeoutError: the time is up"),
+        ("second", "TimeoutError: it does not end within 1 s"),
         ("third", None),
         ("third", None),
     ]

@@ -20,7 +20,7 @@ from trainables.methods.rectifiers.base import (
 )
 from trainables.methods.rectifiers.gru import GRU, PlainRectifier
 from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
-from trainables.methods.rectifiers.two_gradients import by_element, rules
+from trainables.methods.rectifiers.two_gradients import rules
 from trainables.methods.rectifiers.two_gradients.base import TwoGradients
 
 __all__ = ["DEGENERATE", "GRU", "AdamSecondMoments", "Combination", "Outcome", "PlainRectifier", "Rectifier", "Reduce"]
@@ -39,8 +39,8 @@ RECTIFIER_CLASSES: dict[str, Any] = {
     "bisector": rules.Bisector,
     "mgda": rules.MGDA,
     "cagrad": rules.CAGrad,
-    "sago": by_element.SAGO,
-    "gu": by_element.GU,
+    "sago": rules.SAGO,
+    "gu": rules.GU,
     "orthograd": OrthoGrad,
     "gem": GEM,
     "gru": GRU,
