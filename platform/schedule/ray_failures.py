@@ -31,6 +31,7 @@ class FailureWatch(StatelessCallback):
     """
 
     def __init__(self) -> None:
+        self.node = ray.get_runtime_context().get_node_id()
         self.last_look = time.monotonic()
         self.furthest: dict[str, int] = {}
 
@@ -38,8 +39,7 @@ class FailureWatch(StatelessCallback):
         if time.monotonic() - self.last_look < RAYLET_CHECK_SECONDS:
             return
         self.last_look = time.monotonic()
-        mine = ray.get_runtime_context().get_node_id()
-        if not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == mine):
+        if not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == self.node):
             raise RayError("its raylet on this machine has died")
 
     def on_trial_result(
