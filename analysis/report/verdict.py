@@ -152,7 +152,7 @@ def list_verdict_caveats(results: Results) -> list[str]:
         notes.append("Every number is one seed: a difference of any size may be chance (--seeds 0,1,2,3,4 runs five).")
     for limit in sorted(set(runs.reindex(columns=["benchmark.limit"])["benchmark.limit"].dropna())):
         most = f"at most {limit:g} rows of each task (benchmark.limit)"
-        what = "of other rows it says nothing"  # a person's own files may have no more
+        what = "rows beyond these are not measured"  # a person's own files may have no more
         if results.goals.benchmark != "own":
             what = "this tests the set-up, and its numbers compare with no others"
         notes.append(f"Evaluated on {most}: {what}.")
