@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from tabulate import tabulate
 
 from platform.state import lock, manifest
+from platform.state.manifest import resume_command
 from platform.state.trial_outcomes import Results, mask_cause, read_trial_results
-from platform.state.typed_commands import resume_command, storage_option
 from trainables.benchmarks.verdict import judge_trial
 from trainables.common import cli, process_identity
 from trainables.common.wording import format_bytes, format_count, format_duration
@@ -26,7 +26,7 @@ from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, ERROR, FAILURES, LOST
 from trainables.storage.folder_storage import Storage
-from trainables.storage.opening import open_storage
+from trainables.storage.opening import open_storage, storage_option
 from trainables.storage.sweep_file import SweepFile
 from trainables.trial.progress import LOST_AFTER_SECONDS, format_progress, read_progress
 

@@ -12,18 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures import panel_data
-from analysis.figures.style import (
-    CHANCE_STYLE,
-    GREY,
-    LINES,
-    LOG_SIGNIFICANCE_LEVEL,
-    RC_PARAMS,
-    add_legend,
-    marker_style,
-    method_colour,
-    wrap_panels,
-)
+from analysis.figures import panel_data, style
 from analysis.labels import MODEL_LABELS, method_label, order_rectifiers, rectifier_label
 from analysis.load.goal_columns import BETTER_DIRECTION_WORDS, Goals, find_goals, goal_axis_title
 from analysis.load.trials import evaluated
@@ -54,11 +43,11 @@ def tradeoff_points(results: Results) -> pd.DataFrame:
     return points.assign(source="runs", benchmark=goals.benchmark, backbone="")
 
 
-@mpl.rc_context(RC_PARAMS)
+@mpl.rc_context(style.RC_PARAMS)
 def draw(points: pd.DataFrame, rule: Selection) -> Figure:
     """Draw `tradeoff_points`, one panel for each split, with a line at the utility that the sweep's rule asks for."""
     places = panel_data.list_panels(points)
-    figure, panels = wrap_panels(max(1, len(places)), 2, 4.2, 2.9, sharey=True)
+    figure, panels = style.wrap_panels(max(1, len(places)), 2, 4.2, 2.9, sharey=True)
     if not places:
         panels[0].set_title("no trial has both goals")
         panels[0].set_axis_off()
@@ -75,15 +64,15 @@ def draw(points: pd.DataFrame, rule: Selection) -> Figure:
         axes.set_xlabel(f"{goal_axis_title(x)}, {BETTER_DIRECTION_WORDS[x.best]}")
         axes.set_ylabel(f"{goal_axis_title(y)}\n({BETTER_DIRECTION_WORDS[y.best]})" if number % 2 == 0 else "")
     methods = panel_data.list_methods(points)
-    handles = [Line2D([], [], color=method_colour(name), linewidth=4, label=method_label(name)) for name in methods]
+    handles = [Line2D([], [], color=style.method_colour(one), linewidth=4, label=method_label(one)) for one in methods]
     if handles:
         figure.legend(handles=handles, loc="outside upper center", ncols=7 if len(places) > 1 else 4, handlelength=1)
     rectifiers = order_rectifiers(points.loc[points["kind"] == "chosen", "rectifier"])
     for name in rectifiers:
         label = rectifier_label(name, "method alone" if len(rectifiers) > 1 else "chosen, mean over seeds")
-        panels[0].plot([], [], **(marker_style("", name) | CHOSEN_STYLE), label=label)
-    panels[0].plot([], [], color=GREY, marker="o", **TRIAL_STYLE, label="every trial")
-    add_legend(figure)
+        panels[0].plot([], [], **(style.marker_style("", name) | CHOSEN_STYLE), label=label)
+    panels[0].plot([], [], color=style.GREY, marker="o", **TRIAL_STYLE, label="every trial")
+    style.add_legend(figure)
     return figure
 
 
@@ -108,7 +97,7 @@ def _name_outside(axes: Axes, points: pd.DataFrame, goals: Goals) -> str:
     out = points.loc[~_select_visible(axes, points, goals)]
     x, y = goals.removal_goal, goals.retention
     named = [
-        f"{LINES[row['method']]['label']} ({x.short} {row[x.metric]:.2f}, {y.short} {row[y.metric]:.2f})"
+        f"{style.LINES[row['method']]['label']} ({x.short} {row[x.metric]:.2f}, {y.short} {row[y.metric]:.2f})"
         for row in out.loc[out["kind"] == "reference"].to_dict("records")
     ]
     if trials := sum(out["kind"] == "trial"):
@@ -120,17 +109,18 @@ def _draw_panel(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection)
     """Draw one panel, from the background to the front: a model's star never covers a method that is close to it."""
     x, y = goals.removal_goal.metric, goals.retention.metric
     low, high = sorted(axes.get_xlim())
-    if x == "forget_quality" and low < LOG_SIGNIFICANCE_LEVEL < high:
-        axes.axvline(LOG_SIGNIFICANCE_LEVEL, color=GREY, linestyle=":", linewidth=0.8, label="p = 0.05", zorder=1)
+    if x == "forget_quality" and low < style.LOG_SIGNIFICANCE_LEVEL < high:
+        look: dict[str, Any] = {"color": style.GREY, "linestyle": ":", "linewidth": 0.8}
+        axes.axvline(style.LOG_SIGNIFICANCE_LEVEL, **look, label="p = 0.05", zorder=1)
     if goals.removal_goal.chance is not None:
-        axes.axvline(goals.removal_goal.chance, **CHANCE_STYLE, zorder=1)
+        axes.axvline(goals.removal_goal.chance, **style.CHANCE_STYLE, zorder=1)
     for floor in _list_floors(points, goals, rule):
         label = f"{rule.share:.0%} of the original's {goals.retention.short}"
-        axes.axhline(floor, color=GREY, linestyle="--", linewidth=0.8, label=label, zorder=1)
+        axes.axhline(floor, color=style.GREY, linestyle="--", linewidth=0.8, label=label, zorder=1)
     trials = points.loc[points["kind"] == "trial"]
     for (method, rectifier), cloud in trials.groupby(["method", "rectifier"], sort=False):
-        style = marker_style(str(method), str(rectifier)) | TRIAL_STYLE
-        axes.plot(cloud[x], cloud[y], **style, rasterized=len(trials) > MAX_VECTOR_MARKERS, zorder=3)
+        look = style.marker_style(str(method), str(rectifier)) | TRIAL_STYLE
+        axes.plot(cloud[x], cloud[y], **look, rasterized=len(trials) > MAX_VECTOR_MARKERS, zorder=3)
     bold = points.loc[points["kind"].isin(["chosen", "reference"])]
     _draw_methods(axes, bold.loc[_select_visible(axes, bold, goals)], goals)
 
@@ -141,21 +131,21 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals) -> None:
     for row in rows.to_dict("records"):
         if row["method"] in MODEL_LABELS:
             face = "black" if row["method"] == "original" else "white"
-            style: dict[str, Any] = {"marker": "*", "linestyle": "none", "color": "black", "markerfacecolor": face}
-            axes.plot(row[x], row[y], **style, ms=13, label=LINES[row["method"]]["label"], zorder=2.5)
+            look: dict[str, Any] = {"marker": "*", "linestyle": "none", "color": "black", "markerfacecolor": face}
+            axes.plot(row[x], row[y], **look, ms=13, label=style.LINES[row["method"]]["label"], zorder=2.5)
             continue
         axes.plot(
-            row[x], row[y], **(marker_style(row["method"], row["rectifier"]) | CHOSEN_STYLE), alpha=0.85, zorder=6
+            row[x], row[y], **(style.marker_style(row["method"], row["rectifier"]) | CHOSEN_STYLE), alpha=0.85, zorder=6
         )
         bars: dict[str, Any] = {"xerr": row.get(f"{x}_sd"), "yerr": row.get(f"{y}_sd")}
-        ecolor = method_colour(row["method"])
+        ecolor = style.method_colour(row["method"])
         axes.errorbar(row[x], row[y], **bars, fmt="none", ecolor=ecolor, elinewidth=0.7, zorder=4)
     for method, pair in rows.groupby("method"):
         ends = {row["rectifier"]: (row[x], row[y]) for row in pair.to_dict("records")}
         if {"none", "gru"} <= set(ends) and ends["none"] != ends["gru"]:
-            style = {"arrowstyle": "-|>", "color": method_colour(str(method))}
-            style |= {"linewidth": 1.2, "shrinkA": 0, "shrinkB": 3.5}
-            axes.annotate("", ends["gru"], ends["none"], arrowprops=style, zorder=5)
+            look = {"arrowstyle": "-|>", "color": style.method_colour(str(method))}
+            look |= {"linewidth": 1.2, "shrinkA": 0, "shrinkB": 3.5}
+            axes.annotate("", ends["gru"], ends["none"], arrowprops=look, zorder=5)
 
 
 def _list_floors(points: pd.DataFrame, goals: Goals, rule: Selection) -> list[float]:

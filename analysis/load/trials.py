@@ -20,7 +20,7 @@ from trainables.config.settings import Benchmark, Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, drop_fingerprinted_paths, drop_planning_resources
 from trainables.storage.file_names import CONFIG, EVALUATED, RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.result_file import read_config
+from trainables.storage.result_file import Config, read_valid_json
 from trainables.storage.sweep_file import RETRAINED
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
 def _read_result(store: Storage, trial: str) -> dict[str, Any]:
     if result := store.result(trial):
         return result
-    found = {"id": trial, "status": "missing", "config": read_config(store.trial(trial) / CONFIG) or {}}
+    found = {"id": trial, "status": "missing", "config": read_valid_json(store.trial(trial) / CONFIG, Config) or {}}
     if store.has(trial):
         message = f"trials/{trial}/{RESULT} cannot be read"
         log.warning("%s; --resume runs its trial again", message)

@@ -22,6 +22,7 @@ from analysis.report.sections import NumbersSource, Report, write_main, write_re
 from analysis.stats.sweep_results import read_results
 from trainables.common import cli
 from trainables.common.wording import format_count
+from trainables.storage.opening import storage_option
 from trainables.storage.sweep_file import SweepFile
 
 
@@ -49,23 +50,23 @@ def build_report(
     results = {name: read_results(sweep, store) for name, sweep in sweeps.items()}
     say(f"drawing figures and writing tables to {folder}")
     whose = "" if source == NumbersSource.RUNS else f" --source {source}"
-    command = f"python -m analysis.report {' '.join(found)}{cli.spell_storage(str(storage))}{whose}"
+    command = f"python -m analysis.report {' '.join(found)}{storage_option(store)}{whose}"
     with open_report_folder(folder):
         if len(sweeps) > 1:
             several_sweeps.write_several_sweeps_report(sweeps, results, folder, both, command)
         else:
             ((label, sweep),) = sweeps.items()
-            _write_single(Report(folder, results[label]), sweep, both, str(storage), command)
+            _write_single(Report(folder, results[label]), sweep, both, command)
     if output is None:
         store.push_changing_folder(folder)
     return folder
 
 
-def _write_single(report: Report, sweep: SweepFile, both: bool, storage: str, command: str) -> None:
+def _write_single(report: Report, sweep: SweepFile, both: bool, command: str) -> None:
     """Write all parts of one sweep's report, and the page of them."""
     results, folder, comparison = report.results, report.folder, report.comparison
     pictures, main = [write_tradeoff(report)], write_main(report)
-    ship, before_after, rows = write_own_rows_parts(report, storage)
+    ship, before_after, rows = write_own_rows_parts(report)
     best = "" if ship else verdict.recommend_settings(results)
     lead = [*filter(None, [*ship, verdict.write_verdict(comparison)])] or [best]
     best = "" if lead == [best] else best

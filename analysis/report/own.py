@@ -15,15 +15,15 @@ from analysis.report.page import Section, TableItem, save_frame
 from analysis.report.sections import Report
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks.verdict import judge_trial
-from trainables.common import cli
 from trainables.storage.file_names import ROWS
+from trainables.storage.opening import storage_option
 
 MOST_ROWS = 50
 COLUMN_HEADS = {"row": "Row", "said_any": "said", "rougeL_recall": "ROUGE", "extraction_strength": "ES", "prob": "prob"}
 """What is listed of a forget row, and its head."""
 
 
-def write_own_rows_parts(report: Report, storage: str) -> tuple[list[str], list[TableItem], list[Section]]:
+def write_own_rows_parts(report: Report) -> tuple[list[str], list[TableItem], list[Section]]:
     """Write tables/forget_rows.csv; return what to ship, its table and the rows it still says; all may be empty."""
     results, store = report.results, report.results.store
     runs = results.runs.loc[evaluated(results.runs)]
@@ -38,7 +38,7 @@ def write_own_rows_parts(report: Report, storage: str) -> tuple[list[str], list[
     if verdict.key is None:
         return [verdict.describe("")], [], []
     trial = trials[verdict.key]
-    export = f"To write its model: `python -m trainables.export {trial['id']}{cli.spell_storage(storage)} --output DIR`"
+    export = f"To write its model: `python -m trainables.export {trial['id']}{storage_option(store)} --output DIR`"
     rows = list_forget_rows(report, verdict.key)
     save_frame(report.folder, "forget_rows", rows)
     shown: Any = rows.loc[rows["said_any"] > 0].head(MOST_ROWS)

@@ -12,18 +12,8 @@ import pandas as pd
 
 from analysis.labels import order_rectifiers
 from analysis.load.trials import evaluated, list_mixtures
-from analysis.stats import row_bootstrap
+from analysis.stats import row_bootstrap, significance
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, is_reported
-from analysis.stats.significance import (
-    ALPHA,
-    KS,
-    adjust_holm,
-    compare_seeds,
-    find_clear_sign,
-    find_sign,
-    paired_t_test,
-    summarise_differences,
-)
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import RECTIFIERS
@@ -81,19 +71,21 @@ class Comparison:
         frame = pd.DataFrame(rows, columns=None if rows else DIFFERENCE_COLUMNS)
         if rows:
             family: Any = FAMILY if self.has_several else (lambda place: 0)  # of one rectifier all tests are one family
-            frame["adjusted"] = frame.groupby(family)["p"].transform(adjust_holm)
+            frame["adjusted"] = frame.groupby(family)["p"].transform(significance.adjust_holm)
             goals = {goal.metric: goal for goal in self.goals}
             frame["sign"] = [self._find_sign(row, goals[row["metric"]]) for row in frame.to_dict("records")]
         return frame
 
     def _find_sign(self, row: dict[Any, Any], goal: Goal) -> float:
         if not self.has_several:
-            return find_clear_sign(row, goal)
-        return math.nan if math.isnan(row["p"]) else find_sign(row, goal, clear=row["adjusted"] <= ALPHA)
+            return significance.find_clear_sign(row, goal)
+        clear = row["adjusted"] <= significance.ALPHA
+        return math.nan if math.isnan(row["p"]) else significance.find_sign(row, goal, clear=clear)
 
     def _compare(self, plain: pd.DataFrame, other: pd.DataFrame, goal: Goal) -> dict[str, Any]:
-        row = compare_seeds(plain, other, goal, self.results.goals.retention, self._resampled)
-        row |= summarise_differences(row["gains"]) if self.has_several else paired_t_test(row["gains"])
+        row = significance.compare_seeds(plain, other, goal, self.results.goals.retention, self._resampled)
+        test = significance.summarise_differences if self.has_several else significance.paired_t_test
+        row |= test(row["gains"])
         seeds = plain[goal.metric].dropna().index.intersection(other[goal.metric].dropna().index)
         below = plain.loc[seeds, "below"] | other.loc[seeds, "below"]
         return row | {"below": 0 if goal.metric.startswith(MIX_PREFIX) else int(below.sum())}
@@ -147,7 +139,7 @@ def list_metric_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]
         seconds=found["seconds.training"].astype(float) / found["steps"].astype(float),
         below=found[kept].to_numpy() < floor,
     )
-    columns = [*SPLIT_METHOD_COLUMNS, "rectifier", "seed", "id", "seconds", "below", *KS]
+    columns = [*SPLIT_METHOD_COLUMNS, "rectifier", "seed", "id", "seconds", "below", *significance.KS]
     return found.reindex(columns=[*columns, *(goal.metric for goal in goals)]), tuple(goals)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from platform.cluster.check import ClusterFile, find_problems, load_cluster_file
 from platform.schedule.ray_environment import RAY_TOKEN_FILE
-from platform.state.typed_commands import resume_command, sweep_command
+from platform.state.manifest import resume_command, sweep_command
 from trainables.common import cli
 from trainables.common.deadlines import ANSWER_SECONDS, START_SECONDS, call_within
 from trainables.common.errors import InputError, last_line_of

@@ -125,7 +125,7 @@ def training_seconds(trial: Trial, shape: Shape, points: int, tokens: float, row
         passes += (2 / once + ("frozen_on_forget" not in needs)) * padded
     batch = trial.training.batch_size
     launching = -(-batch // trial.resources.ranks // rows) * shape.layers * (FORWARD + BACKWARD) * rates["launch"]
-    return count_steps(trial.training, points) * passes * max(once * batch * tokens * each, launching)
+    return sampling.count_steps(trial.training, points) * passes * max(once * batch * tokens * each, launching)
 
 
 def evaluation_seconds(trial: Trial, shape: Shape, points: int, size: EvaluationSize, rates: Rates) -> float:
@@ -142,7 +142,7 @@ def evaluation_seconds(trial: Trial, shape: Shape, points: int, size: Evaluation
         if rows := trial.selection.rows:  # a look reads these alone
             few = trial.benchmark.model_copy(update={"limit": min(rows, trial.benchmark.limit or rows)})
             part = benchmarks.get_benchmark(few.name).evaluation_size(few).read / max(1.0, size.read)
-        count += part * ((count_steps(trial.training, points) - 1) // trial.training.eval_every) / shared
+        count += part * ((sampling.count_steps(trial.training, points) - 1) // trial.training.eval_every) / shared
     budget = resources.evaluation_tokens or (memory.MOST_TOKENS if resources.gpus else memory.CPU_TOKENS)
     operations = 2 * shape.parameter_count / rates[precision]
     launching = shape.layers * FORWARD * rates["launch"]
@@ -207,7 +207,3 @@ def estimate_model_making_seconds(plan: Plan, shape: Shape, recipes: Sequence[Re
         made += evaluation_seconds(plain, shape, 0, words, rates)
     evaluations += plan.sweep.export
     return made + evaluations * (LOAD_SECONDS + evaluation_seconds(plain, shape, 0, asked, rates))
-
-
-def count_steps(training: Training, points: int) -> int:
-    return sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps)

@@ -24,12 +24,16 @@ class StatelessCallback(Callback):
         return {}
 
 
-class RayletWatch(StatelessCallback):
-    """Raises RayError out of Tune's loop if Ray's process here has died: Tune would wait for its trials for ever."""
+class FailureWatch(StatelessCallback):
+    """Raises RayError out of Tune's loop if Ray's process here has died: Tune would wait for its trials for ever.
+
+    Counts a trial's failures anew when it comes further than ever: one that dies at the same step is given up.
+    """
 
     def __init__(self) -> None:
         self.node = ray.get_runtime_context().get_node_id()
         self.last_look = time.monotonic()
+        self.furthest: dict[str, int] = {}
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         if time.monotonic() - self.last_look < RAYLET_CHECK_SECONDS:
@@ -37,13 +41,6 @@ class RayletWatch(StatelessCallback):
         self.last_look = time.monotonic()
         if not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == self.node):
             raise RayError("its raylet on this machine has died")
-
-
-class RetryReset(StatelessCallback):
-    """Counts a trial's failures anew when it comes further than ever: one that dies at the same step is given up."""
-
-    def __init__(self) -> None:
-        self.furthest: dict[str, int] = {}
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from platform.plan.plan import Plan
 from platform.state.lock import read_lock
 from platform.state.trial_outcomes import SweepState
-from platform.state.typed_commands import resume_command
 from search_spaces.schema.axes import Axis, axis_to_json
 from trainables.common import process_identity, provenance
 from trainables.common.cli import print_line
 from trainables.common.errors import InputError
 from trainables.common.fingerprints import hash_json
+from trainables.common.redaction import redact
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.file_names import LOST
@@ -124,3 +127,16 @@ def load_manifests(name: str, store: Storage) -> list[SweepFile]:
             making = "; ".join(describe_shared_progress(store)) or "data, models, reference evaluations"
             raise InputError(f"sweep {file.stem} is still being prepared (being made in this storage: {making})")
     return find_sweeps(name, store)
+
+
+def sweep_command(arguments: Sequence[str] | None = None) -> str:
+    """Return the command that starts a sweep with these arguments, or else with this process's, without secrets."""
+    words = sys.argv[1:] if arguments is None else arguments
+    return f"python -m platform.sweep {shlex.join(map(redact, words))}"
+
+
+def resume_command(command: str, storage: str | None = None) -> str:
+    """Return the command that resumes what `command` began. `storage`: an option that replaces the command's own."""
+    taking = "reason" if storage is None else "reason|storage"
+    dropped = rf" --(new|resume|retry-failed|({taking})[ =]('[^']*'|\S)+)(?!\S)"
+    return f"{re.sub(dropped, '', command)} --resume{storage or ''}"

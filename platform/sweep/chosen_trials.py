@@ -8,7 +8,6 @@ from typing import Any
 
 from platform.plan.plan import Plan
 from platform.state.trial_outcomes import target_evaluations, target_utilities
-from platform.state.typed_commands import storage_option
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.benchmarks.verdict import judge_trial
@@ -18,6 +17,7 @@ from trainables.robustness import attacks
 from trainables.robustness.attack_results import read_attack_results
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage, set_aside
+from trainables.storage.opening import storage_option
 
 
 def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:

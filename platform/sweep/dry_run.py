@@ -15,6 +15,7 @@ from search_spaces.schema.axes import Range, axis_to_json
 from trainables.benchmarks.own import row_files
 from trainables.common.wording import format_amount, format_bytes, format_count, format_duration
 from trainables.storage.folder_storage import Storage
+from trainables.training import sampling
 
 
 def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
@@ -82,7 +83,7 @@ def _describe_steps(plan: Plan) -> str:
     for benchmark, training in dict.fromkeys((trial.benchmark, trial.training) for trial in trials):
         points = costs.text_sizes(plan.sweep, benchmark, training)[0].points
         if points is not None:
-            counts.add(costs.count_steps(training, points))
+            counts.add(sampling.count_steps(training, points))
     if not counts:
         return ""
     least, most = min(counts), max(counts)

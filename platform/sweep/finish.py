@@ -16,7 +16,7 @@ from rich.table import Table
 
 from platform.plan.plan import Plan
 from platform.state import manifest
-from platform.state.typed_commands import resume_command, storage_option
+from platform.state.manifest import resume_command
 from platform.sweep.chosen_trials import choose_trials
 from platform.tracking.mirror import MlflowMirror
 from platform.tracking.runs import VIEW_CHART
@@ -30,6 +30,7 @@ from trainables.common.wording import format_count
 from trainables.config.trial import Trial
 from trainables.storage.file_names import ERROR, FAILURES, LOST
 from trainables.storage.folder_storage import Storage
+from trainables.storage.opening import storage_option
 
 AFTER_QUICKSTART = "tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"
 

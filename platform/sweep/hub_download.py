@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from platform.plan import hub_requirements
 from trainables.common.deadlines import ANSWER_SECONDS
 from trainables.common.errors import InputError, first_line
-from trainables.data.hub_folders import HubRequirement, check_hub, download, is_downloaded, read_pin, write_pin
+from trainables.data.hub_folders import HubRequirement, check_hub, commit_pin_file, download, is_downloaded, read_pin
+from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
 
 
@@ -45,7 +46,8 @@ def _fetch(requirement: HubRequirement, store: Storage, print_line: Callable[[st
             f"{requirement.field}: {requirement.id} has no model.safetensors on the hub, and nothing else is loaded; "
             f"save it as safetensors and give that folder: {requirement.folder_option}"
         )
-    write_pin(requirement, commit, store)
+    write_json(pin := commit_pin_file(requirement, store), {"commit": commit})
+    store.push(pin)
 
 
 def look_up_commit(requirement: HubRequirement) -> str:

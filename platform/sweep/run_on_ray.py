@@ -17,22 +17,16 @@ from rich.console import Console
 
 from platform.schedule import ray_session
 from platform.schedule.ray_environment import resolve_address
-from platform.schedule.ray_failures import (
-    MAX_FAILURES,
-    RAYLET_CHECK_SECONDS,
-    RayletWatch,
-    RetryReset,
-    survive_memory_kills,
-)
+from platform.schedule.ray_failures import MAX_FAILURES, RAYLET_CHECK_SECONDS, FailureWatch, survive_memory_kills
 from platform.schedule.ray_session import Placement
 from platform.schedule.searcher import StudyQueue, TrialQueue
 from platform.schedule.study import Study, read_goal_values
 from platform.state import manifest
-from platform.state.kept_weights import WeightKeeper
+from platform.state.disk import WeightKeeper
 from platform.state.limits import SweepStopper
 from platform.state.lock import call_periodically
+from platform.state.manifest import resume_command
 from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_gpus, count_outcomes, target_utilities
-from platform.state.typed_commands import resume_command
 from platform.sweep import hub_download, prepare
 from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trial
 from platform.sweep.console import ProgressScreen, TrialCounts
@@ -112,7 +106,7 @@ def tune_trials(
     run_config = tune.RunConfig(
         name=name,
         storage_path=str(folder),
-        callbacks=[reporter, RayletWatch(), RetryReset()],
+        callbacks=[reporter, FailureWatch()],
         verbose=0,
         failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
         checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),

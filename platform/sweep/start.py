@@ -11,8 +11,8 @@ from platform.plan.plan import Plan
 from platform.schedule.ray_environment import remove_ray_folder, set_ray_environment
 from platform.state import lock, manifest
 from platform.state.limits import SweepStopper, load_gpu_seconds, record_gpu_seconds
+from platform.state.manifest import resume_command, sweep_command
 from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_outcomes, read_sweep_state
-from platform.state.typed_commands import resume_command, sweep_command
 from platform.sweep.chosen_trials import list_trials_to_attack
 from platform.sweep.finish import print_sweep_end
 from platform.sweep.start_options import StartOptions
@@ -46,7 +46,7 @@ def run_plan(state: SweepState, store: Storage, command: str, options: StartOpti
     set_ray_environment(options.address)
     plan, started = state.plan, time.monotonic()
     _print_beginning(state, store)
-    spent = store.gpu_seconds_file(plan.sweep.name, plan.hash)
+    spent = store.lock(plan.sweep.name, plan.hash).with_suffix(".spent")
     stopper = SweepStopper(options.gpu_hours, load_gpu_seconds(spent, store), minutes=options.minutes)
     for old in (store.root / "ray").glob(f"{plan.name}-*"):  # of starts that were killed
         shutil.rmtree(old, ignore_errors=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from platform.state.kept_weights import KEEP_CHOICES
+from platform.state.disk import KEEP_CHOICES
 from trainables.common.errors import InputError, suggest_name
 from trainables.storage.file_names import FAILURES
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from platform.schedule.ray_failures import StatelessCallback, read_failure_cause
-from platform.state.kept_weights import WeightKeeper
+from platform.state.disk import WeightKeeper
 from platform.state.limits import SweepStopper
 from platform.sweep.console import ProgressScreen, TrialCounts
 from platform.tracking.mirror import MlflowMirror
@@ -34,7 +34,7 @@ class TrialCallback(StatelessCallback):
         started = read_trial_config(trial)
         self.stopper.trial_started(started)
         self.counts.start_trial(started)
-        self.mirror.start_trial_curves(started)
+        self.mirror.running[started.id()] = started
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         self.screen.show(self.counts, self.store)
@@ -55,7 +55,10 @@ class TrialCallback(StatelessCallback):
         synced = self.store.try_download_trial(key)
         written = self.store.result(key)
         if written is None and synced:
-            written = self._record_loss(trial, cause, seconds)
+            try:
+                written = record.write_failure(trial, self.store, cause, LOST, seconds)
+            except OSError as error:  # the disk is full
+                self.stopper.unwritable = f"{error.strerror} ({self.store.root})"
         why = "takes nothing more" if self.stopper.unwritable else "does not answer"
         message = f"not recorded, because the storage {why}; --resume looks again: {cause}"
         result = written or {"status": LOST, "error": {"kind": LOST, "message": message}}
@@ -68,14 +71,6 @@ class TrialCallback(StatelessCallback):
         tune_trial.run_metadata.metric_analysis.clear()  # running means of every number that a trial reported,
         tune_trial.run_metadata.metric_n_steps.clear()  # 15 KB each, which nobody reads
         self.screen.show(self.counts, self.store, last=self.counts.remaining == 0 and not self.counts.running)
-
-    def _record_loss(self, trial: Trial, cause: str, seconds: float) -> dict[str, Any] | None:
-        """Write that a trial died, and return what the storage then holds of it; None if the disk is full."""
-        try:
-            return record.write_failure(trial, self.store, cause, LOST, seconds)
-        except OSError as error:
-            self.stopper.unwritable = f"{error.strerror} ({self.store.root})"
-            return None
 
 
 def read_trial_config(tune_trial: Any) -> Trial:

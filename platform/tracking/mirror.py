@@ -21,7 +21,10 @@ MlflowAction = Callable[[MlflowRuns], Any]
 
 
 class MlflowMirror:
-    """Logs what it is told of. `problem`: what went wrong, which `sync` mends later; MLflow's client tries again."""
+    """Logs what it is told of, and the curves of the trials in `running` until `log_trial_result` tells their end.
+
+    `problem`: what went wrong, which `sync` mends later; MLflow's client tries again.
+    """
 
     def __init__(self, connect: Callable[[], MlflowRuns]) -> None:
         self.connect = connect
@@ -31,10 +34,6 @@ class MlflowMirror:
         self.actions: queue.Queue[MlflowAction | None] = queue.Queue()
         self.logged = 0
         self.thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
-
-    def start_trial_curves(self, trial: Trial) -> None:
-        """Log the curves of a trial until `log_trial_result` says that it has ended."""
-        self.running[trial.id()] = trial
 
     def log_trial_result(self, trial_id: str, result: dict[str, Any] | None = None) -> None:
         """Log the result of a trial, which is read if it is not given."""

@@ -19,7 +19,7 @@ from trainables.data import fictional
 BY_TESTS = {
     r"python -m platform\.sweep tofu_tiny --storage s3://bucket/folder.*": "test_s3_sweep",
     r"python -m platform\.status tofu_tiny --storage s3://bucket/folder": "test_s3_sweep",
-    r"python -m platform\.status \w+": "test_stopped_trials",
+    r"python -m platform\.status \w+": "test_sweep_end_to_end",
     r"python -m platform\.tracking sync \w+": "test_runs",
     r"python -m analysis\.report \w+": "test_report",
     r"python -m analysis\.report \w+ \w+": "test_benchmark_reports",

@@ -1,12 +1,14 @@
-"""One real sweep on the tiny models: started, started again, resumed; warm, cold and without Ray the same."""
+"""A real sweep on the tiny models: started, started again, stopped, resumed; warm, cold and without Ray the same."""
 
 from __future__ import annotations
 
 import html
 import json
 import re
+import signal
 import sqlite3
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support import small_sweep
-from tests.support.environment import RunModule, type_settings
+from tests.support.environment import RunModule, TrialInputs, clean_environment, type_settings
 from tests.support.interrupted import same
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
@@ -31,6 +33,13 @@ SETTINGS = (
     "stress.attacks=int8",
 )
 TRIALS = 2  # NPO without and with GRU
+ONE = ("--max-concurrent", "1")
+
+
+def type_words(inputs: TrialInputs, place: Path, methods: str) -> list[str]:
+    """Return the words of a start of tofu_tiny with a models folder and rows of its own; of the general rows few."""
+    settings = (*small_sweep.write_inputs(inputs, place), *SETTINGS)
+    return ["tofu_tiny", *type_settings(settings), "--only", f"method={methods}"]
 
 
 @dataclass(frozen=True)
@@ -54,10 +63,8 @@ class Started:
 
 @pytest.fixture(scope="module")
 def started(trial_inputs: Any, run_module: RunModule, tmp_path_factory: pytest.TempPathFactory) -> Started:
-    """The first start; of the general rows there are few."""
     place = tmp_path_factory.mktemp("sweep")
-    settings = (*small_sweep.write_inputs(trial_inputs, place), *SETTINGS)
-    typed = ["tofu_tiny", *type_settings(settings), "--only", "method=npo"]
+    typed = type_words(trial_inputs, place, "npo")
     done = run_module("platform.sweep", *typed, "--storage", place / "runs")
     assert done.returncode == 0, done.stdout + done.stderr
     return Started(typed, Storage(place / "runs"), done)
@@ -164,3 +171,50 @@ def test_warm_actor_and_a_process_without_ray_give_the_same_bit_for_bit(started:
     same(warm, cold, trial, kept=False)
     same(started.store, cold, trial, kept=False)
     same(warm, started.store, other, kept=False)
+
+
+@pytest.mark.slow
+def test_mlflow_shows_no_run_that_nobody_runs_after_an_interrupt(
+    trial_inputs: TrialInputs, root: Path, tmp_path: Path
+) -> None:
+    from mlflow import MlflowClient
+
+    typed = [*type_words(trial_inputs, tmp_path, "ga,npo"), "--storage", tmp_path / "runs", *ONE]
+    command = [sys.executable, "-m", "platform.sweep", *typed]
+    with subprocess.Popen(command, cwd=root, env=clean_environment(), stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        assert any(line.startswith("ga-forget25-s0 (") for line in driver.stdout)
+        driver.send_signal(signal.SIGINT)
+        assert driver.wait(150) == 130
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}")
+    experiment: Any = client.get_experiment_by_name("tofu_tiny")
+    runs = client.search_runs([experiment.experiment_id])
+    assert {run.info.status for run in runs if run.data.tags.get("role") == "parent"} == {"KILLED"}
+    assert "FINISHED" in {run.info.status for run in runs}
+    assert "RUNNING" not in {run.info.status for run in runs}
+
+
+@pytest.mark.slow
+def test_spent_gpu_hours_stop_a_sweep_that_goes_on_with_more(
+    trial_inputs: TrialInputs, run_module: RunModule, tmp_path: Path
+) -> None:
+    """The preparation spends a small budget alone; with a little more one trial begins, and ends; with it no other."""
+    runs, typed = tmp_path / "runs", type_words(trial_inputs, tmp_path, "ga,npo")
+
+    def spend(hours: str, *more: str, status: int = 3) -> str:
+        done = run_module("platform.sweep", *typed, "--storage", runs, "--gpu-hours", hours, *more, OMP_NUM_THREADS="1")
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout
+
+    said = spend("0.00001", *ONE)
+    assert "stopped: --gpu-hours 1e-05: " in said
+    assert "4 trials left; go on with a larger --gpu-hours and --resume" in said
+    (ledger,) = (runs / "sweeps").glob("*.spent")
+    little = f"{(json.loads(ledger.read_text())['gpu_seconds'] + 1.0) / 3600:.9f}"
+    for _ in range(2):
+        assert "3 trials left" in spend(little, *ONE, "--resume")
+        assert len(list(runs.glob("trials/*/result.json"))) == 1
+    assert "stopped" not in spend("9", "--resume", status=0)
+    told = json.loads(run_module("platform.status", "tofu_tiny", "--storage", runs, "--json").stdout)
+    assert told["counts"] == {"total": 4, "done": 4, "running": 0, "failed": 0, "left": 0}
+    assert told["driver"] is None

@@ -6,7 +6,6 @@ import errno
 import functools
 import io
 import os
-import shlex
 import signal
 import sys
 import unicodedata
@@ -36,11 +35,6 @@ def make_app(main: Callable[..., None]) -> typer.Typer:
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
     app.command()(main)
     return app
-
-
-def spell_storage(storage: str) -> str:
-    """Return the option that names a storage as it was typed, empty for the default one."""
-    return "" if storage == DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
 
 
 def make_command(main: Callable[..., int]) -> Callable[..., None]:

@@ -75,9 +75,10 @@ class Encoder:
 
     def encode_prompts(self, questions: Sequence[Question]) -> list[tuple[int, ...]]:
         """Return the ids that a model is given to answer each question."""
-        rendered = map(self.render_prompt, map(self._strip_start, questions))
-        texts = [text.rstrip(" ") if self._space_is_answers else text for text in rendered]
-        return [tuple(ids) for ids, _ in self._tokenize(texts)]
+        texts = map(self.render_prompt, map(self._strip_start, questions))
+        if self.template is not None and not self.whole_tail and self.prompt_is_no_prefix:
+            texts = (text.rstrip(" ") for text in texts)  # a space there belongs to an answer's first token
+        return [tuple(ids) for ids, _ in self._tokenize(list(texts))]
 
     def encode(
         self, pairs: Sequence[tuple[Question, str]], *, max_length: int, names: Sequence[str] = ()
@@ -174,11 +175,6 @@ class Encoder:
         prompt = self.render_prompt(self.probe)
         (given, _), (ids, _) = self._tokenize([prompt, self._render_whole(self.probe, ANSWER_SLOT, prompt).text])
         return ids[: len(given)] != given
-
-    @cached_property
-    def _space_is_answers(self) -> bool:
-        """Return whether a space at the end of our own template's prompt belongs to an answer's first token."""
-        return self.template is not None and not self.whole_tail and self.prompt_is_no_prefix
 
     @property
     def _chat_template(self) -> str:

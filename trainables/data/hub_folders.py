@@ -15,7 +15,6 @@ from pydantic import BaseModel
 
 from trainables.common import deadlines, typed_paths
 from trainables.common.errors import InputError, first_line
-from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
 
 HubKind = Literal["models", "tokenizers", "datasets"]
@@ -97,13 +96,6 @@ def is_users_folder(place: str | Path) -> bool:
 def commit_pin_file(requirement: HubRequirement, store: Storage) -> Path:
     """Return the file that names the commit; it is written when all files are there."""
     return store.root / "shared" / "hub" / f"{requirement.key}.json"
-
-
-def write_pin(requirement: HubRequirement, commit: str, store: Storage) -> None:
-    """Note the commit of a requirement."""
-    file = commit_pin_file(requirement, store)
-    write_json(file, {"commit": commit})
-    store.push(file)
 
 
 def read_pin(requirement: HubRequirement, store: Storage) -> str | None:

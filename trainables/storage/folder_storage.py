@@ -43,9 +43,6 @@ class Storage:
     def lock(self, name: str, digest: str) -> Path:
         return place_inside(self.root / "sweeps", f"{name}-{digest}.lock")
 
-    def gpu_seconds_file(self, name: str, digest: str) -> Path:
-        return place_inside(self.root / "sweeps", f"{name}-{digest}.spent")
-
     def model(self, recipe_id: str) -> Path:
         return place_inside(self.root / "shared" / "models", recipe_id)
 

@@ -1,11 +1,14 @@
-"""How a storage is opened."""
+"""How a storage is opened, and named in a command."""
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 
+from trainables.common.cli import DEFAULT_STORAGE, STORAGE_VARIABLE
 from trainables.common.errors import InputError
-from trainables.common.typed_paths import expand_home
+from trainables.common.typed_paths import expand_home, shorten_path
 from trainables.storage.atomic_files import ensure_folder
 from trainables.storage.folder_storage import Storage
 
@@ -32,3 +35,12 @@ def open_storage_unchecked(location: str) -> Storage:
     from trainables.storage import object_storage
 
     return object_storage.open_working_copy(location)
+
+
+def storage_option(store: Storage) -> str:
+    """Return the option that names this storage, empty for the default one."""
+    default = os.environ.get(STORAGE_VARIABLE) or DEFAULT_STORAGE
+    if store.location == default or store.root == expand_home(default).absolute():
+        return ""
+    place = store.location if store.is_remote else shorten_path(store.root)
+    return f" --storage {shlex.quote(str(place))}"

@@ -22,7 +22,9 @@ class _Benchmark(_Named):
     split: Name
 
 
-class _Config(BaseModel):
+class Config(BaseModel):
+    """A trial's configuration, as far as commands go by it."""
+
     method: Name
     rectifier: _Named
     benchmark: _Benchmark
@@ -48,7 +50,7 @@ class Result(Evaluation):
     """A trial's result, as far as commands go by it."""
 
     status: Literal["finished", "collapsed", "diverged", "failed", "out_of_memory", "lost"]
-    config: _Config
+    config: Config
     started: Time
     seconds: dict[Name, FiniteNumber] = {}
     commit: Name | None = None
@@ -58,16 +60,12 @@ class Result(Evaluation):
 
 def read_result(path: Path, kind: type[Evaluation]) -> dict[str, Any] | None:
     """Return the result at ID/result.json of a trial or an evaluation, None unless it can be read and is of that ID."""
-    found = _read(path, kind)
+    found = read_valid_json(path, kind)
     return found if found and found["id"] == path.parent.name else None
 
 
-def read_config(path: Path) -> dict[str, Any] | None:
-    """Return the configuration at TRIAL/config.json, None if there is none that can be read."""
-    return _read(path, _Config)
-
-
-def _read(path: Path, kind: type[BaseModel]) -> dict[str, Any] | None:
+def read_valid_json(path: Path, kind: type[BaseModel]) -> dict[str, Any] | None:
+    """Return the JSON object in a file, None if there is none that `kind` takes."""
     try:
         found = read_json(path)
         kind.model_validate(found)

@@ -40,12 +40,12 @@ class TrainingTask:
     frozen: Any = None
 
     def count_steps(self) -> int:
-        training = self.training
-        return sampling.count_steps(len(self.forget), training.batch_size, training.epochs, training.max_steps)
+        return sampling.count_steps(self.training, len(self.forget))
 
     def sampled_forget_rows(self) -> list[int]:
-        """Return the forget rows that the run's steps take at their first attempts, sorted."""
-        return sampling.sampled_forget_rows(self.seed, self.count_steps(), len(self.forget), self.training.batch_size)
+        """Return the forget rows that the run's steps take at their first attempts, sorted: all from one epoch on."""
+        rows, taken = len(self.forget), self.count_steps() * self.training.batch_size
+        return sorted(sampling.forget_batch(self.seed, 0, 0, rows, min(rows, taken)))
 
     def forget_batch(self, step: int, attempt: int) -> list[int]:
         """Return the step's forget rows; at another attempt only `sampled_forget_rows`, which have an S_i^0."""
@@ -55,9 +55,6 @@ class TrainingTask:
         if isinstance(self.forget, sampling.AnsweredRows):
             return self.forget.number_answered_rows(drawn, step * size)
         return drawn
-
-    def rows(self, side: objectives.Side) -> Sequence[Example]:
-        return self.forget if side == "forget" else self.retain
 
 
 @dataclass
@@ -226,7 +223,8 @@ def _rectified_gradient(
         if _is_retain_nll(term) and passed.gradient is not None:
             weight += 0.0 if balanced else term.nll_weight or 0.0
         else:
-            terms.append((term, task.rows(term.side), forget if term.side == "forget" else passed.rows))
+            rows = (task.forget, forget) if term.side == "forget" else (task.retain, passed.rows)
+            terms.append((term, *rows))
     loss, tokens = forward_backward.accumulate_gradient(engine, terms, task, state.reference)
     if passed.gradient is not None:
         if balanced:  # stays on the device, as a GPU would be waited for

@@ -153,8 +153,13 @@ def _source(path: str) -> str:
     return path
 
 
-def add_lora_adapters(network: Any, rank: int, alpha: int) -> Any:
-    """Return `network` with LoRA adapters (Hu et al., 2021), alone trained, on every linear layer but the head."""
+def add_lora_adapters(network: Any, rank: int | None, alpha: int) -> Any:
+    """Return `network` with LoRA adapters (Hu et al., 2021), alone trained, on every linear layer but the head.
+
+    `rank` None: as it is.
+    """
+    if rank is None:
+        return network
     from peft import LoraConfig, get_peft_model
 
     settings = LoraConfig(

@@ -2,7 +2,7 @@
 
 Forget rows come as a stream of permutations, one an epoch, cut into batches. Retain rows are uniform with
 replacement, one for each forget row (as TOFU's published code draws them). A second attempt at a step
-(the paper's remark to Theorem 1: draw another batch) takes random rows of `sampled_forget_rows`.
+(the paper's remark to Theorem 1: draw another batch) takes random rows of those that the run's first attempts take.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from trainables.common.tokenized_row import AnsweredExample, Example
+from trainables.config.settings import Training
 
 FORGET_STREAM, RETAIN_STREAM, AGAIN_STREAM, NOISE_STREAM, ANSWER_STREAM = 1, 2, 3, 4, 5
 
@@ -63,11 +64,6 @@ def forget_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int)
     return stream[offset : offset + batch_size]
 
 
-def sampled_forget_rows(seed: int, steps: int, rows: int, batch_size: int) -> list[int]:
-    """Return the forget rows of `steps` steps at their first attempts, sorted: all of them from one epoch on."""
-    return sorted(forget_batch(seed, 0, 0, rows, min(rows, steps * batch_size)))
-
-
 def retain_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:
     """Return the row numbers of the effective retain batch of `step` (from 0)."""
     return _generator(seed, RETAIN_STREAM, step, attempt).integers(rows, size=batch_size).tolist()
@@ -78,10 +74,10 @@ def noise_seed(seed: int, step: int, attempt: int, rank: int) -> int:
     return int(np.random.SeedSequence([seed, NOISE_STREAM, step, attempt, rank]).generate_state(1, np.uint64)[0])
 
 
-def count_steps(rows: int, batch_size: int, epochs: float, max_steps: int | None) -> int:
+def count_steps(training: Training, rows: int) -> int:
     """Count optimizer steps of a run: epochs over the forget rows, whole batches only, at least one."""
-    planned = max(1, int(epochs * rows) // batch_size)
-    return min(planned, max_steps) if max_steps else planned
+    planned = max(1, int(training.epochs * rows) // training.batch_size)
+    return min(planned, training.max_steps or planned)
 
 
 def _generator(seed: int, stream: int, step: int, attempt: int) -> np.random.Generator:

@@ -110,7 +110,7 @@ class TrialRun:
         if trial.calibration.targets:
             weights_on_disk.open_weights(trial.target).check_tensor_names(network)
         task = setup.make_task(trial, network, tokenizer, device, record.micro_batch)
-        network = setup.add_adapters(trial, network)
+        network = model_files.add_lora_adapters(network, trial.training.lora_rank, trial.training.lora_alpha)
         folder = self.folder / CHECKPOINT
         resources = setup.choose_zero_stage(trial, network, device, folder)
         record.zero_stage = resources.zero_stage

@@ -231,12 +231,6 @@ def choose_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoi
     return trial.resources.model_copy(update={"zero_stage": stage})
 
 
-def add_adapters(trial: Trial, network: Any) -> Any:
-    """Return the network, with adapters if the configuration asks for them."""
-    rank, alpha = trial.training.lora_rank, trial.training.lora_alpha
-    return network if rank is None else model_files.add_lora_adapters(network, rank, alpha)
-
-
 def gather_trained_model(trial: Trial, engine: Engine, *, final: bool = True) -> tuple[Any, bool]:
     """Return the trained model, adapters folded in, and whether every rank has it; `final`: training ends here."""
     if engine.stage < 3 and (final or trial.training.lora_rank is None):
@@ -244,7 +238,8 @@ def gather_trained_model(trial: Trial, engine: Engine, *, final: bool = True) ->
     state = engine.gather()
     if engine.rank > 0:
         return None, False
-    network = add_adapters(trial, model_files.load_model(trial.target, trial.resources.precision)[0])
+    network, _ = model_files.load_model(trial.target, trial.resources.precision)
+    network = model_files.add_lora_adapters(network, trial.training.lora_rank, trial.training.lora_alpha)
     network.load_state_dict(state)
     return model_files.merge_adapters(network.to(engine.device)), False
 

@@ -30,7 +30,7 @@ def test_a_trial_goes_on_as_long_as_it_comes_further(steps: list[int], ended: in
     """By Tune's own rule, at deaths after these steps: two that come no further are excused, the third one is not."""
     metadata = SimpleNamespace(num_failures=0)
     trial: Any = SimpleNamespace(trial_id="a", run_metadata=metadata, max_failures=ray_failures.MAX_FAILURES)
-    reset, last = ray_failures.RetryReset(), None
+    reset, last = ray_failures.FailureWatch(), None
     for number, step in enumerate(steps):
         for seen in range(0, step + 1, 5):
             reset.on_trial_result(1, [], trial, {"step": seen})

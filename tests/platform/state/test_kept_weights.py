@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from platform.state import disk, kept_weights
+from platform.state import disk
 from tests.support import small_sweep
 from tests.support.starts import finish, write_evaluation, write_result
 from trainables.benchmarks.selection import GoalPoint, pareto_front
@@ -34,16 +34,14 @@ def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[
     return trials, store
 
 
-def keeper(
-    trials: list[Trial], store: Storage, choice: str, rule: Selection | None = None
-) -> kept_weights.WeightKeeper:
+def keeper(trials: list[Trial], store: Storage, choice: str, rule: Selection | None = None) -> disk.WeightKeeper:
     """The keeper of a plan of these trials, whose target model has a utility of 0.8."""
     sweep = SimpleNamespace(benchmark=SimpleNamespace(name="tofu"), selection=rule or Selection())
     reference = SimpleNamespace(role="original", split=trials[0].benchmark.split, evaluation="original")
     write_evaluation(store, "original", {"forget_quality": -9.0, "model_utility": 0.8})
     studies = {trial.study(): trials for trial in trials}
     plan: Any = SimpleNamespace(sweep=sweep, trials=trials, references=[reference], trials_by_study=lambda: studies)
-    return kept_weights.WeightKeeper(plan, store, choice)
+    return disk.WeightKeeper(plan, store, choice)
 
 
 def kept(trials: list[Trial], store: Storage) -> list[int]:
@@ -114,7 +112,7 @@ def test_forecast_counts_what_a_plan_writes(tmp_path: Path) -> None:
     sizes = '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, '
     (small.models / "full" / "config.json").write_text(sizes + '"vocab_size": 1000}')
     state = small.state(store, "resources.checkpoint_every=5", only=["benchmark.split=forget01"])
-    parts = {choice: disk.forecast_disk_use(state, store, choice, 3) for choice in kept_weights.KEEP_CHOICES}
+    parts = {choice: disk.forecast_disk_use(state, store, choice, 3) for choice in disk.KEEP_CHOICES}
     parameters = 2 * 1000 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
     studies = len(state.plan.trials_by_study())
     assert parts["all"]["weights"] == 55 * parameters * 4

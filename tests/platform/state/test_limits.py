@@ -88,7 +88,7 @@ def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) ->
 def test_what_is_spent_is_kept_while_the_driver_lives(store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill amid a trial leaves the note of it as it is."""
     monkeypatch.setattr(limits, "GPU_SECONDS_NOTE_INTERVAL", 0.02)
-    path = store.gpu_seconds_file("tiny", "0a1b2c3d")
+    path = store.lock("tiny", "0a1b2c3d").with_suffix(".spent")
     assert load_gpu_seconds(path, store) == 0
     stopper = SweepStopper(spent=30.0)
     with record_gpu_seconds(stopper, path, store):

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 import platform.status as status
 from platform.state import lock, manifest
-from platform.state.typed_commands import storage_option
 from tests.support import sweep_store
 from tests.support.starts import assert_light
 from trainables.common import process_identity
@@ -25,6 +24,7 @@ from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, PROGRESS, RESULT
 from trainables.storage.folder_storage import Storage
+from trainables.storage.opening import storage_option
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ import pytest
 import platform.status as status
 from platform.schedule import capacity
 from platform.state import lock, manifest
+from platform.state.manifest import resume_command
 from platform.state.trial_outcomes import SweepState
-from platform.state.typed_commands import resume_command
 from platform.sweep import start as driver
 from tests.support import starts
 from tests.support.small_sweep import Small

@@ -47,7 +47,7 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ObjectStorag
 @pytest.fixture
 def reporter(copies: list[ObjectStorage]) -> TrialCallback:
     keeper: Any = SimpleNamespace(prune_after_trial=lambda ended: None)
-    mirror: Any = SimpleNamespace(start_trial_curves=lambda trial: None, log_trial_result=lambda key, result: None)
+    mirror: Any = SimpleNamespace(running={}, log_trial_result=lambda key, result: None)
     counts = TrialCounts(name="tiny", total=1, slots=1)
     return TrialCallback(counts, copies[0], mirror, SweepStopper(), keeper, ProgressScreen(Console()))
 

@@ -11,14 +11,13 @@ import pytest
 import platform.status as status
 import platform.sweep.__main__ as sweep
 from analysis import report
-from platform.state.typed_commands import storage_option
 from tests.support.starts import RESULT_FIELDS, invoke
 from trainables import export
 from trainables.common.cli import STORAGE_VARIABLE
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.opening import open_storage
+from trainables.storage.opening import open_storage, storage_option
 
 COMMANDS: dict[str, tuple[Callable[..., None], list[str]]] = {
     "sweep": (sweep.main, ["quickstart", "--dry-run"]),

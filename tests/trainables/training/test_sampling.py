@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainables.common.tokenized_row import Example
+from trainables.config.settings import Training
 from trainables.training import sampling
 
 unhurried = settings(max_examples=60)
@@ -69,7 +70,8 @@ def test_retain_rows_are_uniform_with_replacement() -> None:
     ],
 )
 def test_steps_are_whole_batches(rows: int, batch: int, epochs: float, most: int | None, steps: int) -> None:
-    assert sampling.count_steps(rows, batch, epochs, most) == steps
+    training = Training(batch_size=batch, epochs=epochs, max_steps=most)
+    assert sampling.count_steps(training, rows) == steps
 
 
 def answered(seed: int, rows: int, answers: int) -> sampling.AnsweredRows:

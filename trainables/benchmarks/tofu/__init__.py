@@ -11,7 +11,7 @@ import numpy as np
 from trainables.benchmarks import base, measures, metrics
 from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, TrainingSize
 from trainables.benchmarks.measures import HOLDOUT
-from trainables.benchmarks.tofu import aggregates, open_unlearning_files, row_scores, rows
+from trainables.benchmarks.tofu import aggregates, row_scores, rows
 from trainables.benchmarks.tofu.aggregates import Reference
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, suggest_name
@@ -139,7 +139,7 @@ class TofuBenchmark(base.BenchmarkBase):
         if kept and isinstance(kept.get("forget_truth_ratio"), dict):  # a TOFU_EVAL.json
             found = rows.read_evaluation_rows(benchmark)
             sizes = len(found["forget"]), len(found.get(HOLDOUT, ()))
-            return open_unlearning_files.read_log(kept, benchmark, *sizes, where)
+            return aggregates.read_peer_log(kept, benchmark, *sizes, where)
         kept = base.check_reference(kept, benchmark, where, ("split", "dialect", "template"), ROWS_DIGEST_FIELD)
         asked = {
             task: [{**row, "task": task} for row in found]

@@ -9,8 +9,9 @@ import numpy as np
 
 from trainables.benchmarks import metrics
 from trainables.benchmarks.base import Metrics, Records
-from trainables.common.errors import TrialStopped
-from trainables.config.settings import Dialect
+from trainables.benchmarks.measures import HOLDOUT
+from trainables.common.errors import InputError, TrialStopped
+from trainables.config.settings import Benchmark, Dialect
 
 GENERAL = ("real_authors", "world_facts")
 EPSILONS: dict[Dialect, float] = {"paper": 0.0, "open-unlearning": metrics.OPEN_UNLEARNING_EPSILON}
@@ -21,6 +22,8 @@ MEMORISATION_METRICS += ("forget_paraphrase_prob", "forget_paraphrase_share")
 MIN_K_METRIC = "membership_min_k_auc"
 MEMBERSHIP_AUC_METRICS = ("membership_loss_auc", "membership_zlib_auc", MIN_K_METRIC, "membership_min_k_plus_plus_auc")
 """The metrics that open-unlearning's summaries of memorisation and of privacy are made of."""
+OPEN_UNLEARNING_ATTACKS = ("loss", "zlib", "min_k", "min_k_plus_plus", "reference")
+"""The attacks by which its retain log tells membership, `mia_NAME` there."""
 COMBINED_METRICS = ("privleak", "privleak_reference", "memorisation_score", "privacy_score", "overall_score")
 
 
@@ -99,3 +102,32 @@ def mean_loss(records: Records, task: str, kind: str) -> metrics.Array:
     chosen = [record for record in records if record["task"] == task]
     losses, tokens = (np.array([row[f"{kind}_{column}"] for row in chosen]) for column in ("loss", "tokens"))
     return losses / tokens
+
+
+def read_peer_log(kept: Mapping[str, Any], benchmark: Benchmark, rows: int, unseen: int, where: str) -> Reference:
+    """Return what open-unlearning's retain log, TOFU_EVAL.json of d3d7cf9, gives. Raises InputError for other rows.
+
+    It says of which by their number: `rows` of the forget split, `unseen` hold-out rows (0: they are not asked for).
+    """
+    if benchmark.dialect != "open-unlearning":
+        raise InputError(f"{where} is open-unlearning's: it goes with its dialect, this evaluation has the paper's")
+    try:
+        ratios = _read_scores(kept["forget_truth_ratio"])
+        attacked = {name: kept[f"mia_{name}"] for name in OPEN_UNLEARNING_ATTACKS if unseen and f"mia_{name}" in kept}
+        counts = {len(part[HOLDOUT]["value_by_index"]) for part in attacked.values()} | {unseen}
+        aucs = {f"membership_{name}_auc": float(part["agg_value"]) for name, part in attacked.items()}
+        parts = attacked.get("loss", {})
+        losses = {task: _read_scores(parts[task]) for task in ("forget", HOLDOUT) if parts}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{where} is no TOFU_EVAL.json of open-unlearning: {error!r}") from error
+    if len(ratios) != rows:
+        raise InputError(f"{where} is of {len(ratios)} forget rows, {benchmark.split} has {rows}")
+    if len(counts) > 1:
+        other = max(counts - {unseen})
+        raise InputError(f"{where} is of other hold-out rows: it has {other}, this evaluation {unseen}")
+    return Reference(np.array(ratios, dtype=np.float64), aucs, losses)
+
+
+def _read_scores(part: Mapping[str, Any]) -> list[float]:
+    """Return the rows' scores in the order of their numbers."""
+    return [float(row["score"]) for _, row in sorted(part["value_by_index"].items(), key=lambda item: int(item[0]))]

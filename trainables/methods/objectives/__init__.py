@@ -10,6 +10,7 @@ from trainables.methods.method_constants import Constants
 from trainables.methods.objectives import forget_losses as forget
 from trainables.methods.objectives.base import (
     RETAIN_NLL_TERM,
+    DualWeight,
     ForwardOutput,
     Loss,
     Objective,
@@ -24,7 +25,6 @@ from trainables.methods.objectives.base import (
     scale_loss,
 )
 from trainables.methods.objectives.distributions import kl_term, make_frozen_model_term, undial
-from trainables.methods.objectives.pdu import pdu_objective
 from trainables.methods.objectives.rmu import rmu_objective
 
 __all__ = ["RETAIN_NLL_TERM", "ForwardOutput", "Loss", "Objective", "Positions", "Side", "Term", "Totals"]
@@ -69,7 +69,7 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
         case "ceu":
             return Objective((_forget(forget.unlikelihood, c),))
         case "pdu":
-            return pdu_objective(c)
+            return _pdu_objective(c)
     if method in METHODS and METHODS[method].custom:
         return custom.load_custom_part(method, "make")(c, seed)
     raise ValueError(f"unknown method '{method}'")
@@ -85,3 +85,15 @@ def _retain(c: Constants) -> tuple[Term, ...]:
     if weight == "balanced":
         return (Term("retain", nll, nll_weight=weight),)
     return (Term("retain", scale_loss(nll, weight), nll_weight=weight),) if weight else ()
+
+
+def _pdu_objective(c: Constants) -> Objective:
+    """Return PDU (arXiv 2506.05314): forget_coefficient `flatness_loss` + lambda NLL(retain), lambda by DualWeight.
+
+    Its authors update lambda on every micro-batch of every rank alone; here once a step, by the effective batch.
+    """
+    flat = Term("forget", scale_loss(forget.flatness_loss, c.forget_coefficient), logits="answer")
+    weight = float(c.retain_coefficient)  # never "balanced": check_retain_once
+    retain = Term("retain", scale_loss(nll, weight), nll_weight=weight)
+    dual = DualWeight(weight, c.retain_bound, c.dual_rate, c.dual_warmup)
+    return Objective((flat, retain), dual=dual)

@@ -1,4 +1,4 @@
-"""Losses on forget rows: gradient ascent, plain and with weighted tokens, unlikelihood, and preferences.
+"""Losses on forget rows: gradient ascent, plain and with weighted tokens, unlikelihood, preferences, flat logits.
 
 Of these NPO is against the target model, SimNPO without a reference, DPO against another answer.
 """
@@ -63,3 +63,12 @@ def dpo(output: ForwardOutput, totals: Totals, beta: float) -> torch.Tensor:
     own, other = output.losses.sum(1).chunk(2)
     ratio = own - other - output.reference
     return -(2 / beta) * functional.logsigmoid(beta * ratio).sum() / (totals.rows / 2)
+
+
+def flatness_loss(output: ForwardOutput, totals: Totals) -> torch.Tensor:
+    """Return PDU's forget term: the mean of (max_v z - mean_v z)^2 at the answer's tokens, as its authors' code has it.
+
+    These logits predict the tokens after them.
+    """
+    logits = output.logits.float()
+    return (logits.amax(1) - logits.mean(1)).square().sum() / totals.tokens

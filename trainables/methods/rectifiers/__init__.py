@@ -18,9 +18,9 @@ from trainables.methods.rectifiers.base import (
     inner_product,
     triton_kernels_for,
 )
-from trainables.methods.rectifiers.gru import AGEM, GRU, PlainRectifier
+from trainables.methods.rectifiers.gru import GRU, PlainRectifier
 from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
-from trainables.methods.rectifiers.two_gradients import by_element, rules
+from trainables.methods.rectifiers.two_gradients import rules
 from trainables.methods.rectifiers.two_gradients.base import TwoGradients
 
 __all__ = ["DEGENERATE", "GRU", "AdamSecondMoments", "Combination", "Outcome", "PlainRectifier", "Rectifier", "Reduce"]
@@ -30,7 +30,7 @@ __all__ += ["triton_kernels_for"]
 RECTIFIER_CLASSES: dict[str, Any] = {
     "none": PlainRectifier,
     "clip": PlainRectifier,
-    "agem": AGEM,
+    "agem": GRU,  # A-GEM (Chaudhry et al., 2019): with this step's retain gradient for the average, without clipping
     "pcgrad": rules.PCGrad,
     "pcgrad_symmetric": rules.SymmetricPCGrad,
     "blur": rules.BLUR,
@@ -39,8 +39,8 @@ RECTIFIER_CLASSES: dict[str, Any] = {
     "bisector": rules.Bisector,
     "mgda": rules.MGDA,
     "cagrad": rules.CAGrad,
-    "sago": by_element.SAGO,
-    "gu": by_element.GU,
+    "sago": rules.SAGO,
+    "gu": rules.GU,
     "orthograd": OrthoGrad,
     "gem": GEM,
     "gru": GRU,

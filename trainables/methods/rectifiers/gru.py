@@ -85,10 +85,6 @@ class GRU(AveragingRectifier):
         return replace(found, cos_after=float(reduce(base.inner_product(gradient, self.average))) / lengths)
 
 
-class AGEM(GRU):
-    """A-GEM (Chaudhry et al., 2019): the same with this step's retain gradient for the average, without clipping."""
-
-
 class PlainRectifier(Rectifier):
     """No rectification; with `tau`, gradient clipping alone (the paper's ablation "w/ GC")."""
 
