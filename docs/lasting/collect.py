@@ -1,4 +1,4 @@
-"""Write trials.csv, table.md and lasting.png beside this file from a storage: python docs/lasting/collect.py STORAGE"""
+"""Write trials.csv, table.md and lasting.png beside this file from a storage: python -m docs.lasting.collect STORAGE"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainables.robustness.attack_results import read_trial_attack_results
 from trainables.storage.sweep_file import list_sweep_names
 
 HERE = Path(__file__).parent
-CELL = ["method", "rectifier"]
+CELL, BUDGET = ["method", "rectifier"], 0.95
 MEASURES = {"kept": "utility kept", "removed": "removed before the attack", "left": "left after the worst attack"}
 MARKS = {"none": "o", "gru": "s", "bisector": "^", "balanced": "D"}
 COLOURS = {"npo": "#0072B2", "gd": "#D55E00", "simnpo": "#009E73"}
@@ -47,7 +47,8 @@ def read_trials(storage: str) -> pd.DataFrame:
 
 
 def rank_rectifiers(column: pd.Series) -> pd.Series:
-    return column.map(list(MARKS).index) if column.name == "rectifier" else column
+    order = {"rectifier": list(MARKS), "method": list(COLOURS)}.get(str(column.name))
+    return column.map(order.index) if order else column
 
 
 def mean_interval(values: pd.Series) -> tuple[float, float]:
@@ -56,20 +57,26 @@ def mean_interval(values: pd.Series) -> tuple[float, float]:
 
 
 def tabulate(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each objective and rectifier: n, means with intervals, and the difference to no rectifier."""
+    """Return a row for each objective and rectifier: n, means with intervals, differences by seed with theirs.
+
+    Holm p: of the differences to no rectifier.
+    """
     rows = []
     for (method, rectifier), cell in trials.groupby(CELL, sort=False):
         row = {"objective": "/".join(cell["objective"].unique()), "rectifier": rectifier, "n": len(cell)}
+        row["within the budget"] = sum(cell["kept"] >= BUDGET)
         for name, title in MEASURES.items():
             mean, half = mean_interval(cell[name])
             row[title] = f"{mean:.3f} ± {half:.3f}"
-        plain = trials.loc[(trials["method"] == method) & (trials["rectifier"] == "none")].set_index("seed")["left"]
-        gains = (cell.set_index("seed")["left"] - plain).dropna()
-        tested = paired_t_test(gains.tolist()) if rectifier != "none" and len(gains) else None
-        row["difference of left"] = ""
-        if tested:
-            row["difference of left"] = f"{gains.mean():+.3f} ({tested['low']:+.3f} to {tested['high']:+.3f})"
-        rows.append(row | {"Holm p": tested["p"] if tested else np.nan})
+        of = trials.loc[trials["method"] == method].set_index("seed")
+        p = np.nan
+        for other in ("none", "gru"):
+            gains = (cell.set_index("seed")["left"] - of.loc[of["rectifier"] == other, "left"]).dropna().tolist()
+            tested = paired_t_test(gains) if rectifier not in ("none", other) and gains else None
+            told = f"{np.mean(gains):+.3f} ({tested['low']:+.3f} to {tested['high']:+.3f})" if tested else ""
+            row[f"left, less that of {other}"] = told
+            p = tested["p"] if tested and other == "none" else p
+        rows.append(row | {"Holm p": p})
     found = pd.DataFrame(rows)
     found["Holm p"] = adjust_holm(found["Holm p"]).map(lambda p: "" if np.isnan(p) else f"{p:.2g}")
     return found
@@ -92,7 +99,7 @@ def draw(trials: pd.DataFrame, band: tuple[float, float], file: Path) -> None:
         panel.scatter(cell["left"], cell["kept"], s=12, alpha=0.35, linewidths=0, **style)
         label = f"{method}, {rectifier} (n = {len(cell)})"
         panel.errorbar(x, y, yerr=y_half, xerr=x_half, ms=7, lw=1, capsize=2, label=label, **style)
-    panel.axhline(0.95, color="gray", lw=0.8, ls="--", label="budget: 95 % of the utility")
+    panel.axhline(BUDGET, color="gray", lw=0.8, ls="--", label="budget: 95 % of the utility")
     panel.axhspan(*band, color="gray", alpha=0.25, lw=0, label="retain models of five seeds")
     panel.axvline(0, color="gray", lw=0.8, ls=":")
     panel.set(xlabel="left after the worst attack: extraction strength above the retain model's own worst")
