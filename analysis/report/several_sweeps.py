@@ -32,10 +32,10 @@ def write_several_sweeps_report(
         if sweep.backbone not in paper_tables.list_paper_tables(label).values():  # its columns are called by the sweep
             own = own.with_runs(own.runs.assign(backbone=label))
         filling[label] = own
-    lead = [
-        f"{label}: {verdict.write_verdict(compare_rectifiers(one))} {verdict.describe_trial_counts(one.runs)}."
-        for label, one in results.items()
-    ]
+    lead = []
+    for label, one in results.items():
+        told = [verdict.write_verdict(compare_rectifiers(one)), f"{verdict.describe_trial_counts(one.runs)}."]
+        lead.append(f"{label}: {' '.join(filter(None, told))}")
     lead += [f"{label}: {one}" for label, sweep in sweeps.items() for one in sweep.list_deviations()]
     benchmarks = dict.fromkeys(one.goals.benchmark for one in filling.values())
     sections, sheets = [], []

@@ -43,10 +43,11 @@ def read_trials(storage: str) -> pd.DataFrame:
                 row |= {name: attack[name] for name in ("target", "before", "after", "retain_before", "retain")}
                 row |= {"left": attack["after"] - attack["retain"], **attack["worst"], "id": trial["id"]}
                 rows.append(row)
-    return pd.DataFrame(rows).sort_values([*CELL, "seed"], key=rank_rectifiers)
+    return pd.DataFrame(rows).sort_values([*CELL, "seed"], key=rank_names)
 
 
-def rank_rectifiers(column: pd.Series) -> pd.Series:
+def rank_names(column: pd.Series) -> pd.Series:
+    """Return the place of each method or rectifier in COLOURS or MARKS, other columns as they are."""
     order = {"rectifier": list(MARKS), "method": list(COLOURS)}.get(str(column.name))
     return column.map(order.index) if order else column
 
