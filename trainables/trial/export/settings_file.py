@@ -39,16 +39,17 @@ def write_settings(result: Mapping[str, Any], trial: Trial, file: Path) -> None:
 
 
 def list_settings(trial: Trial) -> dict[str, Any]:
-    """Return by path what a trial was trained by: the method, all of training, and what else it states.
+    """Return by path what a trial was trained by: the method, all of training, the precision, and what else it states.
 
-    Settings of one machine (resources), of the rows and of how a trial is measured are not among them.
+    Other settings of one machine (resources), of the rows and of how a trial is measured are not among them.
     """
-    found: dict[str, Any] = {"method": trial.method}
-    always = {f"training.{name}" for name in type(trial.training).model_fields}
+    found: dict[str, Any] = {"method": trial.method, "resources.precision": trial.resources.precision}
+    always = {f"training.{name}" for name in type(trial.training).model_fields} | {"selection.rows"}
     always |= {"rectifier.tau"} if "tau" in RECTIFIERS[trial.rectifier.name].takes else set()
-    for section in ("rectifier", "objective", "task_vector", "training"):
+    chosen = ("selection",) if trial.training.eval_every else ()  # the rule that chooses the step
+    for section in ("rectifier", "objective", "task_vector", "training", *chosen):
         value = getattr(trial, section)
-        fields = value.model_dump(mode="json", exclude={"idk_fingerprint"}) if value else {}
+        fields = value.model_dump(mode="json", exclude={"idk_fingerprint", "seeds"}) if value else {}
         found |= {
             path: field
             for name, field in fields.items()
