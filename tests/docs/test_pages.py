@@ -182,9 +182,6 @@ def test_each_row_of_the_demonstration_has_a_fact_and_further_ways_to_ask(root: 
         assert not any(names_fact(text or "", row.fact) for text in (row.question, *row.paraphrases)), row.question
 
 
-# The counts of docs/open_unlearning.md
-
-
 def count_edited_steps(rows: int, *, micro_batch: int = 4, accumulated: int = 8, epochs: int = 5) -> tuple[int, int]:
     """Return how many optimizer steps take a gradient edited in time, and how many there are.
 

@@ -102,9 +102,6 @@ def test_the_guide_names_every_option_and_no_other(module: str) -> None:
     assert {name for part in commands for name in re.findall(r"--[a-z-]+", part)} == options(module)
 
 
-# run here
-
-
 @pytest.fixture(scope="module")
 def put(small: Small, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What stands in the place of a person's files and folders."""

@@ -93,9 +93,6 @@ def test_equal_numbers_give_equal_bytes(grid_sweep: Results, tmp_path: Path) -> 
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
 
 
-# A method is a colour and a rectifier a mark
-
-
 def contrast(colour: str) -> float:
     """Against white, by WCAG 2.2: 1.05 over the relative luminance and 0.05."""
     parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
@@ -116,9 +113,6 @@ def test_every_pair_of_method_and_rectifier_has_its_own_colour_and_mark() -> Non
     assert min(contrast(colour) for colour in (style.GREY, style.GAIN, style.LOSS)) >= 4.5, "they are of texts, too"
     for one, other in combinations([*colours.values(), style.GAIN, style.LOSS], 2):
         assert sum((a - b) ** 2 for a, b in zip(to_rgb(one), to_rgb(other), strict=True)) ** 0.5 > 0.12, (one, other)
-
-
-# The forest plot of rectifiers
 
 
 SHIFTS = {"none": 0.0, "gru": 3.0, "sago": -2.0, "blur": 0.05, "clip": 1.0}

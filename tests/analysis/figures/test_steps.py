@@ -139,9 +139,6 @@ def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest() -> None:
         assert thinned == list(range(1, length + 1, every))
 
 
-# Curves over gamma, tau, strengths and UWC's targets
-
-
 grid_sweep = grid_results
 store, vectors = sweep_store.vectors_store, sweep_store.vectors_results
 

@@ -90,9 +90,6 @@ def test_the_picture_is_better_to_the_right(name: str, tmp_path: Path) -> None:
         assert points["removal"].tolist() == pytest.approx(points[[goal.metric for goal in what.removals]].mean(axis=1))
 
 
-# Several sweeps: they fill the paper's tables and figures together, or stand side by side
-
-
 BACKBONES = {"tofu_llama": "Llama-2-7B-chat", "tofu_phi": "Phi-1.5"}
 
 

@@ -185,8 +185,6 @@ def test_the_papers_tables_need_no_storage(tmp_path: Path, written_figures: None
     assert kept["value"].tolist() == printed.loc[printed["backbone"] == "Llama-2-7B-chat", "value"].tolist()
 
 
-# figures/tradeoff.html
-
 EVIL = '</script><img src=x onerror="boom()"><!--<script>'
 
 
@@ -212,9 +210,6 @@ def test_every_trial_with_both_goals_is_there_and_its_texts_stay_texts(
     shown = [[row[name] for name in ("id", "forget_quality", "model_utility", "seed", "chosen")] for row in found]
     assert shown == [[key, -3.0, 0.5, seed, True] for seed, key in enumerate(keys)]
     assert not interactive.write_interactive(results.with_runs(results.runs.head(1)), tmp_path)
-
-
-# Which forget rows a report on own rows lists
 
 
 def record(row: int, block: int, rouge: float) -> dict[str, Any]:

@@ -114,9 +114,6 @@ def test_chosen_steps_and_trials_that_ended_early_are_shown(tmp_path: Path) -> N
     assert pd.read_csv(folder / "tables/trials.csv")["chosen_step"].tolist()[:2] == [10, 20]
 
 
-# What attacks brought back
-
-
 copy, store = sweep_store.store_copy, sweep_store.tiny_store
 
 

@@ -127,9 +127,6 @@ def test_holm(values: list[float]) -> None:
         assert (adjusted.dropna() < level).sum() == rejected
 
 
-# Which setting matters
-
-
 def make_runs(store: Path, count: int, failed: int = 0) -> pd.DataFrame:
     """NPO with GRU over rates, gammas and taus: the rate decides FQ, best at 1e-4, and gamma alone MU."""
     random = np.random.default_rng(0)

@@ -124,9 +124,6 @@ def test_a_sweep_has_the_tables_of_what_it_varied(
     assert [one.layout.table for one in sheets] == names
 
 
-# The main table
-
-
 store, results = sweep_store.tiny_store, sweep_store.tiny_results
 
 

@@ -130,9 +130,6 @@ def test_environment_of_the_head(tmp_path: Path, shipped: str, home: Path) -> No
     assert run_command("chekc", "cluster.yaml") == (2, "", message)
 
 
-# The image
-
-
 @pytest.fixture
 def steps(root: Path) -> list[tuple[str, str]]:
     """Return the instructions of the Dockerfile: word and the rest, continued lines joined."""

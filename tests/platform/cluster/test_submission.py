@@ -65,9 +65,6 @@ def test_a_cluster_that_does_not_answer(file: Path, monkeypatch: pytest.MonkeyPa
     assert not [child for child in psutil.Process().children() if script in child.cmdline()]
 
 
-# What is sent
-
-
 class Jobs:
     """Stands for a job server, whose jobs print `log` when they are followed, and end well after it."""
 

@@ -73,9 +73,6 @@ def test_a_sweep_keeps_its_name_and_trials_when_an_axis_is_added(make: MakePlan)
     assert {trial.id() for trial in fixed.trials} < {trial.id() for trial in others.trials}
 
 
-# ranges
-
-
 def test_a_range_is_for_optuna_and_begins_with_the_published_point(make: MakePlan) -> None:
     typed = ("training.lr=log(1e-6..1e-3)", "rectifier.gamma=0.01..0.99", "training.epochs=1..10", "method=npo")
     plan = make(*typed, "benchmark.split=forget05", strategy="optuna", budget=12)
@@ -89,8 +86,6 @@ def test_a_range_is_for_optuna_and_begins_with_the_published_point(make: MakePla
     beta = make("objective.beta=0.05..1.0", "method=npo", strategy="optuna").spaces["forget05/npo/none"]
     assert beta.published == {"objective.beta": 0.1, "seed": 0}, "the preset's number"
 
-
-# Rules of two gradients: their settings as axes, and pairs that are refused or left out
 
 SPLIT = "benchmark.split=forget05"
 
@@ -141,9 +136,6 @@ def test_a_retain_term_is_not_counted_twice(make: MakePlan) -> None:
     assert rectifiers(make, *weighted, "objective.retain_coefficient=0")
 
 
-# Those of each strategy, of objectives and of task vectors
-
-
 AXES = {
     "benchmark.split": ("forget01", "forget05", "forget10"),
     "method": ("ga", "gd", "npo"),
@@ -177,9 +169,6 @@ def test_every_point_of_any_axes_is_there_exactly_once(chosen: dict[str, list[An
     expected = {(split, seed, method, *setting) for split, seed, method, setting in cells}
     assert {point(trial) for trial in trials} == expected
     assert len(trials) == len(expected) == len({trial.id() for trial in trials})
-
-
-# task vectors
 
 
 @pytest.fixture

@@ -47,9 +47,6 @@ def plan(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
     return small_sweep.plan_named(name, store, *settings, **{"strategy": "paper", **options})
 
 
-# Sizes
-
-
 SMALL: dict[str, Any] = {"vocab_size": 128, "hidden_size": 32, "num_attention_heads": 4}
 SMALL |= {"intermediate_size": 48, "num_hidden_layers": 2}
 
@@ -75,9 +72,6 @@ def test_parameters_are_those_of_the_model() -> None:
     )
 
 
-# Memory
-
-
 def test_peak_of_a_7b_model_by_hand() -> None:
     """bf16: a layer keeps of a token 16 h for norms, 8 h for attention, 10 times the feed-forward's width, a mask."""
     found = memory.estimate_peak(trial(rectifier=GRU), SEVEN, 2, 2, 100)
@@ -100,9 +94,6 @@ def test_on_a_cpu_a_process_and_the_target_that_it_keeps_count(method: str, rank
         for gpus in (0, 1)
     )
     assert (on_cpu.process, on_gpu.process) == (memory.CPU_PROCESS_BYTES + kept * SEVEN.parameter_count, 0)
-
-
-# Micro-batch
 
 
 def test_micro_batch_is_the_share_in_as_few_parts_as_fit() -> None:
@@ -151,9 +142,6 @@ def test_a_pass_on_the_cpu_has_about_a_thousand_tokens(tmp_path: Path) -> None:
     assert passed(micro_batch=3) == 3
 
 
-# Plans
-
-
 def test_what_cannot_fit_is_refused_with_the_numbers(store: Storage) -> None:
     with pytest.raises(InputError) as error:
         plan("tofu_llama", store, "resources.ranks=1")
@@ -164,9 +152,6 @@ def test_what_cannot_fit_is_refused_with_the_numbers(store: Storage) -> None:
     (size,) = re.findall(r"GPUs of (\d+) GB \(--set resources\.gpu_memory=GB\)", text)
     assert plan("tofu_llama", store, "resources.ranks=1", f"resources.gpu_memory={size}").trials
     assert plan("tofu_llama", store, "resources.ranks=1", "resources.gpu_memory=none").trials
-
-
-# Seconds, by hand and beside what was measured
 
 
 H100 = Resources(gpus=1, precision="bf16", gpu_name="H100", evaluation_tokens=4096)

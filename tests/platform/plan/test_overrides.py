@@ -72,9 +72,6 @@ def test_only_filters_on_several_fields(make: MakePlan) -> None:
     assert {ref.split for ref in plan.references} == {"forget05"}
 
 
-# Other backbones
-
-
 def test_another_backbone_brings_its_template_rate_and_models(store: Storage) -> None:
     """Explicit settings override what it brings, whatever comes first."""
     settings = ["training.lr=3e-5", "backbone=llama-3.2-1b-instruct"]

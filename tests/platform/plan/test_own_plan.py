@@ -167,9 +167,6 @@ def test_the_dry_run_says_where_no_step_is_chosen(target: Path, files: dict[str,
         assert line.endswith(words)
 
 
-# The file of answers that objective.idk names: what it may hold, and whose ids know it
-
-
 METHODS = "method=ga,idk_dpo,idk_nll"
 
 

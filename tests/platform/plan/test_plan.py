@@ -98,9 +98,6 @@ def test_fictional_authors_need_nothing_and_have_one_name_everywhere(
     assert make(*settings, sweep=more).hash != here.hash
 
 
-# Everything that is wrong, at once
-
-
 def test_all_problems_are_told_at_once(make: MakePlan, small: Small, tmp_path: Path) -> None:
     broken = tmp_path / "data"
     shutil.copytree(small.data, broken)
@@ -117,9 +114,6 @@ def test_all_problems_are_told_at_once(make: MakePlan, small: Small, tmp_path: P
         "models: no folder '/nowhere'",
     )
     assert [message for message in messages if message not in str(error.value)] == []
-
-
-# What names a sweep, and what is done
 
 
 def test_fixed_settings_and_not_axes_name_a_sweep(make: MakePlan) -> None:
@@ -165,9 +159,6 @@ def test_changed_rows_change_the_trials_that_read_them(make: MakePlan, small: Sm
     before, after = make().trials, make(f"benchmark.data={other}").trials
     changed = {old.benchmark.split for old, new in zip(before, after, strict=True) if old.id() != new.id()}
     assert changed == {"forget05"}
-
-
-# The folders that a plan asks for in the place of the hub's models
 
 
 def required_models(name: str, store: Storage, *settings: str) -> list[HubRequirement]:

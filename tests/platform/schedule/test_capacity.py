@@ -134,9 +134,6 @@ def test_on_kuberay_max_concurrent_says_how_many_trials_nodes_are_asked_for(monk
     assert placed == [ray_session.Placement(1, "PACK"), ray_session.Placement(4, "PACK")]
 
 
-# Trials that share a GPU
-
-
 @pytest.mark.parametrize(
     ("gpu", "cpus", "room", "count"),
     [("auto", 16, 900, 4), ("auto", 6, 900, 3), ("auto", 3, 900, 1), ("auto", 16, 2.2, 2), ("0.5", 16, 900, 2)],

@@ -112,9 +112,6 @@ def test_a_trial_waits_for_the_one_it_goes_on_from_and_falls_away_without_its_mo
     assert queue.suggest("t4") is Searcher.FINISHED
 
 
-# One study
-
-
 @hypothesis.settings(max_examples=40)
 @hypothesis.given(
     data=st.data(), count=st.integers(1, 12), budget=st.none() | st.integers(1, 15), seed=st.integers(0, 99)
@@ -136,9 +133,6 @@ def test_every_point_at_most_once_up_to_the_budget(
     assert len(set(asked)) == len(asked)
     assert set(asked) <= set(names) - set(finished)
     assert finished or asked[0] == names[0]
-
-
-# All studies of a sweep
 
 
 def make_studies(
@@ -219,8 +213,6 @@ def test_a_search_may_have_other_goals() -> None:
         with pytest.raises(InputError, match=words):
             benchmarks.choose_goals(benchmark, names)
 
-
-# What Optuna's samplers propose
 
 RANGES: dict[str, Axis] = {
     "training.lr": Range(1e-6, 1e-3, log=True),

@@ -73,9 +73,6 @@ def test_processes_that_cannot_work_end_the_sweep_with_the_end_of_their_log(
     assert resume.endswith(" --resume")
 
 
-# What a start sets before Ray is imported
-
-
 @pytest.mark.parametrize("address", [None, "auto"])
 def test_a_ray_of_our_own_opens_no_port_of_metrics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | None

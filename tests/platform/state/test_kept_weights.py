@@ -101,9 +101,6 @@ def test_front_is_what_nothing_beats(points: list[GoalPoint]) -> None:
     assert bool(front) == bool(points)
 
 
-# What a plan will write
-
-
 def test_forecast_counts_what_a_plan_writes(tmp_path: Path) -> None:
     """Results alone where nobody knows the model's sizes; weights, checkpoints, directions where its folder tells."""
     small, store = small_sweep.write(tmp_path / "small"), Storage(tmp_path / "runs")

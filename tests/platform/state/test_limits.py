@@ -30,9 +30,6 @@ def end(stopper: SweepStopper, results: list[dict[str, Any]]) -> None:
         stopper.trial_ended(trial.id(), result)
 
 
-# GPU-hours
-
-
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the monotonic clock, to be set."""
@@ -98,9 +95,6 @@ def test_what_is_spent_is_kept_while_the_driver_lives(store: Storage, monkeypatc
             assert time.monotonic() < limit
             time.sleep(0.02)
     assert 31.0 <= load_gpu_seconds(path, store) <= stopper.gpu_hours_spent * 3600
-
-
-# Failures of one cause
 
 
 def test_first_failures_of_one_cause_stop_the_sweep() -> None:

@@ -81,9 +81,6 @@ def test_a_note_of_a_driver_that_cannot_be_read_blocks_nobody(path: Path, conten
     take(path)
 
 
-# In an object store
-
-
 def test_a_sweep_in_an_object_store_has_one_driver(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     path, other = (store.lock("tiny", "0" * 8) for store in (here, there))

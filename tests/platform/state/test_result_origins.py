@@ -87,9 +87,6 @@ def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store:
     assert "at commit ffff, code 01d, torch 2.12.0" in read_sweep_state(plan, store).warnings[0]
 
 
-# Trials in a range that an earlier start began: of the sweep again, by its file and their configurations
-
-
 STUDY = "forget05/npo/gru"
 AXES = ("rectifier.gamma=0.05,0.8", "rectifier.name=gru", "method=npo", "benchmark.split=forget05")
 

@@ -28,9 +28,6 @@ def dry_run(small: Small, place: Path, *arguments: object) -> str:
     return done.stdout
 
 
-# Listings and dry runs
-
-
 def test_list_names_every_sweep(root: Path) -> None:
     done = in_process("--list")
     assert (done.exit_code, done.stderr) == (0, "")
@@ -122,8 +119,6 @@ def test_baselines_stay_beside_what_is_compared_and_the_rest_is_named(small: Sma
     assert re.search(r"^--only leaves out \d+ of the studies, such as forget", said, re.MULTILINE)
     assert "leaves out" not in dry_run(small, tmp_path)
 
-
-# Every way to be wrong
 
 DRY = ("tofu_tiny", "--dry-run")
 

@@ -129,9 +129,6 @@ def test_a_failure_that_cannot_be_recorded_stops_the_sweep(
     assert capsys.readouterr().err == told
 
 
-# What a person who watches a sweep sees
-
-
 SWEEP = TrialCounts("tiny-0a1b2c3d", total=20, slots=2, done=3, running={"a": ("gru on npo forget05", 0.0)})
 
 
