@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.test_fuzz_commands import Done, dice_of, find_problem
+from tests.faults.test_fuzz_commands import dice_of, find_problem
 from tests.support import tiny
 from tests.support.environment import ROOT, clean_environment
 from tests.support.strange_server import MANNERS, serve_strangely
@@ -129,7 +129,7 @@ def find_wrong(typed: str, place: Path, server: str, asked: threading.Event, sto
         return ""
     if first and (word or ended) > first + WORD_SECONDS:
         return f"no word for {(word or ended) - first:.0f} s"
-    return find_problem(Done(status, text, text))
+    return find_problem(status, text)
 
 
 def list_files(folder: Path) -> set[Path]:

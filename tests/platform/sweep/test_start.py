@@ -8,7 +8,6 @@ import shlex
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,11 +131,11 @@ def test_interrupt_prints_the_command_that_goes_on(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def interrupted(*given: Any, **options: Any) -> int:
-        os.kill(os.getpid(), number)
-        time.sleep(60)
+        signal.raise_signal(number)
         return 0
 
     monkeypatch.setattr(driver, "run_plan", interrupted)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     command = ["tofu_tiny", "--storage", str(tmp_path / "runs of mine"), *small.flags()]
     for more in ([], ["--resume"], ["--new"], ["--retry-failed", "--reason", "failed"]):
         monkeypatch.setattr(sys, "argv", ["sweep.py", *more, *command])
