@@ -1,23 +1,33 @@
-"""A real sweep on the tiny models: started, started again, stopped, resumed; warm, cold and without Ray the same."""
+"""Real sweeps on the tiny models: started, killed, stopped, resumed; in one actor and without Ray the same numbers."""
 
 from __future__ import annotations
 
 import json
+import random
 import re
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from platform.plan.build import make_plan
+from platform.plan.overrides import apply_overrides
+from search_spaces.tofu_tiny import SWEEP
+from tests.faults import sweep as fault_sweep
+from tests.faults.checks import differences, litter, mirrored, restarted, rewritten, twice
+from tests.faults.sweep import PATIENCE, Command, Round, Watch, saved
 from tests.support import small_sweep
 from tests.support.environment import RunModule, TrialInputs, clean_environment, type_settings
 from tests.support.interrupted import same
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
+from trainables.storage.file_names import PROGRESS
 from trainables.storage.folder_storage import Storage
 from trainables.trial.runner import TrialRun
 
@@ -124,6 +134,54 @@ def test_the_actor_and_a_process_without_ray_give_the_same_bit_for_bit(started: 
         trial = Trial.model_validate(started.result(rectifier)["config"])
         list(TrialRun(trial, cold).run_events())
         same(started.store, cold, trial, kept=False)
+
+
+def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
+    trial_inputs: TrialInputs, joined: dict[str, str], tmp_path: Path
+) -> None:
+    """What was under way at a kill goes on from its checkpoint, what was done is not touched: all is as if undisturbed.
+
+    The whole fault matrix: tests/faults/test_faults.py.
+    """
+    store, base = Storage(tmp_path / "runs"), Storage(tmp_path / "undisturbed")
+    settings = fault_sweep.write_inputs(trial_inputs, tmp_path)
+    only = ["method=ga", "rectifier.name=gru"]
+    small_sweep.evaluate_references(make_plan(apply_overrides(SWEEP, settings), store, only=only), store)
+    arguments = fault_sweep.type_words(settings, "--only", only[0], "--only", only[1], "--max-concurrent", "1")
+    one = Round(0, tmp_path, arguments, joined, random.Random(0), Watch(store))
+    with one.followed():
+        driver = one.start()
+        killed, step = kill_at_a_checkpoint(one, driver)
+        first = one.saved
+        one.wait_for(driver, 1)
+        one.record_fault(driver)
+        one.saved = first | one.saved
+        driver.process.kill()
+        driver.end(-9)
+        done = len(one.results())
+        assert f": 2 trials, {done} done, {2 - done} to run" in one.start("--resume").end()
+    results = {name: store.result(name) or {} for name in fault_sweep.sweep_of(store).trials}
+    assert [result.get("status") for result in results.values()] == ["finished"] * 2
+    assert (rewritten(one), twice(one.watch, ()), list(mirrored(store)), litter(store)) == ([], [], [], [])
+    assert restarted(one) == []
+    assert results[killed]["training"]["resumed_at"] >= step
+    for name in results:
+        list(TrialRun(Trial.model_validate(results[name]["config"]), base).run_events())
+    assert differences(store, base, results) == []
+
+
+def kill_at_a_checkpoint(one: Round, driver: Command) -> tuple[str, int]:
+    """Kill the worker of a trial that has a checkpoint: the trial, and the step that it goes on from."""
+    deadline = time.monotonic() + PATIENCE
+    while not saved(one.store):
+        assert driver.running, driver.said
+        assert time.monotonic() < deadline, driver.said
+        time.sleep(0.01)
+    one.record_fault(driver)
+    killed, (_, step) = next(iter(one.saved.items()))
+    told = read_json(one.store.trial(killed) / PROGRESS) or {}
+    psutil.Process(told["pid"]).kill()
+    return killed, step
 
 
 @pytest.mark.slow

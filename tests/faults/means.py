@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -13,7 +15,6 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.faults.sweep import PATIENCE
@@ -89,7 +90,9 @@ class Server:
         where = ["--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
         typed = [sys.executable, "-m", "mlflow", "server", *places, *where]
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(typed, cwd=self.folder, env=clean_environment(), stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                typed, cwd=self.folder, env=clean_environment(), stdout=log, stderr=log, start_new_session=True
+            )
         deadline = time.monotonic() + PATIENCE
         while not self.answers():
             assert self.process.poll() is None, (self.folder / "log").read_text()
@@ -105,15 +108,10 @@ class Server:
 
     def kill(self) -> None:
         """SIGKILL it and its workers."""
-        if self.process is None:
-            return
-        with contextlib.suppress(psutil.NoSuchProcess):
-            whole = psutil.Process(self.process.pid)
-            for process in [whole, *whole.children(recursive=True)]:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-        self.process.wait()
-        self.process = None
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
 
     def __enter__(self) -> Server:
         self.start()

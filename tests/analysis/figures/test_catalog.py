@@ -12,12 +12,11 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from analysis import paper
-from analysis.figures import bars, catalog, rectifiers, sensitivity, style, tradeoff
-from analysis.figures.panel_data import select_rows_varying_gamma_tau
+from analysis.figures import bars, catalog, rectifiers, style, tradeoff
 from analysis.stats.rectifier_comparison import Comparison, compare_rectifiers
 from tests.support.arena_store import write_arena
 from tests.support.figure_texts import labels, overlapping, texts
-from tests.support.grid_sweep import FQ, grid_results, paper_values
+from tests.support.grid_sweep import grid_results, paper_values
 from tests.support.sweep_store import GRU, MODELS, NONE, Results, make_sweep
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Selection
@@ -81,16 +80,6 @@ def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: P
     drawn = {tuple(point) for line in axes.lines for point in np.asarray(line.get_xydata()).tolist()}
     assert {point[2:] for point in points} <= drawn
     assert overlapping(figure) == []
-
-
-def test_equal_numbers_give_equal_bytes(grid_sweep: Results, tmp_path: Path) -> None:
-    points = sensitivity.sensitivity_points(select_rows_varying_gamma_tau(grid_sweep.tidy_frame), "gamma")
-    for folder in ("one", "two"):
-        style.save_figure(sensitivity.draw(points.loc[points["metric"] == FQ]), tmp_path / folder, "gamma", points)
-    names = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert names == ["gamma.csv", "gamma.pdf", "gamma.png", "gamma.svg"]
-    for name in names:
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
 
 
 def contrast(colour: str) -> float:

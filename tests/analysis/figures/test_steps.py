@@ -12,7 +12,6 @@ import pytest
 from analysis import paper
 from analysis.figures import sensitivity, training
 from analysis.figures.panel_data import select_rows_varying_gamma_tau
-from tests.support import sweep_store
 from tests.support.figure_texts import overlapping
 from tests.support.grid_sweep import FQ, grid_results, paper_values
 from tests.support.sweep_store import GRU, NONE, Results, read, write_sweep, write_trial
@@ -140,7 +139,6 @@ def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest() -> None:
 
 
 grid_sweep = grid_results
-store, vectors = sweep_store.vectors_store, sweep_store.vectors_results
 
 
 def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
@@ -173,20 +171,6 @@ def test_curves_of_runs_hold_all_else_at_the_chosen_setting(grid_sweep: Results)
     curve = over_tau.loc[(over_tau["method"] == "ga") & (over_tau["metric"] == FQ)]
     assert curve["setting"].tolist() == ["0.1", "1", "none"]
     assert curve["value"].tolist() == pytest.approx([-1.1, -2.0, -4.0])
-
-
-def test_task_vectors_are_drawn_over_their_strengths(vectors: Results) -> None:
-    points = sensitivity.strength_points(vectors.tidy_frame)
-    chosen = points.loc[points["chosen"] & points["setting"].notna(), ["method", "setting"]].drop_duplicates()
-    assert sorted(chosen.to_numpy().tolist()) == [["tru", 12.0], ["tv", 1.0]]
-    quality, utility = sensitivity.draw(points).axes
-    ticks = [float(tick.get_text()) for tick in utility.get_xticklabels()]
-    assert ticks == [1, 4, 8, 10, 12, 24, 40]
-    for axes, metric in ((quality, FQ), (utility, "model_utility")):
-        drawn = [np.asarray(line.get_xydata()).tolist() for line in axes.lines if line.get_linestyle() == "--"]
-        for method in ("tru", "tv"):
-            rows = points.loc[(points["method"] == method) & (points["metric"] == metric)]
-            assert [[ticks.index(x), y] for x, y in zip(rows["setting"], rows["value"], strict=True)] in drawn
 
 
 def test_uwc_is_drawn_over_its_targets() -> None:

@@ -63,16 +63,6 @@ def test_any_setting_multiplies_the_trials_that_read_it(make: MakePlan) -> None:
     assert set(plan.trials_by_study()) == set(make(split).trials_by_study())
 
 
-def test_a_sweep_keeps_its_name_and_trials_when_an_axis_is_added(make: MakePlan) -> None:
-    """The sweep's own rate, or the first of others, stands for the axis in the name."""
-    own, wider = make(), make("training.lr=1e-3,1e-4", "objective.beta=none,0.5")
-    assert wider.name == own.name
-    assert {trial.id() for trial in own.trials} < {trial.id() for trial in wider.trials}
-    fixed, others = make("training.lr=1e-3"), make("training.lr=1e-3,1e-2")
-    assert own.name != fixed.name == others.name == make("training.lr=1e-3,1e-2,1e-1").name
-    assert {trial.id() for trial in fixed.trials} < {trial.id() for trial in others.trials}
-
-
 def test_a_range_is_for_optuna_and_begins_with_the_published_point(make: MakePlan) -> None:
     typed = ("training.lr=log(1e-6..1e-3)", "rectifier.gamma=0.01..0.99", "training.epochs=1..10", "method=npo")
     plan = make(*typed, "benchmark.split=forget05", strategy="optuna", budget=12)

@@ -117,17 +117,23 @@ def test_all_problems_are_told_at_once(make: MakePlan, small: Small, tmp_path: P
 
 
 def test_fixed_settings_and_not_axes_name_a_sweep(make: MakePlan) -> None:
-    """More seeds or values of the same sweep join its table; they do not open another."""
-    own = make()
+    """More seeds or values of the same sweep join its table, and keep its trials; they do not open another.
+
+    The sweep's own rate, or the first of others, stands for the axis in the name.
+    """
+    chosen = ("method=ga", "benchmark.split=forget01")
+    own, wider = make(*chosen), make(*chosen, "training.lr=1e-3,1e-4")
+    assert {trial.id() for trial in own.trials} < {trial.id() for trial in wider.trials}
     for settings in (
-        "method=ga observe=7 seed=0,1,2",
-        "observe=none rectifier.gamma=0.1 rectifier.tau=0.01,none rectifier.name=clip,gru",
-        "benchmark.split=forget10 resources.gpu_memory=140 resources.checkpoint_every=7",
+        "observe=none seed=0,1,2 rectifier.gamma=0.1 rectifier.tau=0.01,none rectifier.name=clip,gru",
+        "method=npo benchmark.split=forget05 resources.gpu_memory=140 resources.checkpoint_every=7",
     ):
-        assert make(*settings.split()).name == own.name
+        assert make(*chosen, *settings.split()).name == own.name == wider.name
     assert make(strategy="paper", only=["benchmark.split=forget05", "method=npo"]).name == own.name
-    fixed = ("training.lr=1e-3", "benchmark.template=phi", "objective.beta=0.2")
-    assert len({own.hash, *(make(setting).hash for setting in fixed)}) == 4
+    fixed, others = make(*chosen, "training.lr=1e-3"), make(*chosen, "training.lr=1e-3,1e-2")
+    assert fixed.name == others.name
+    hashes = {make(*chosen, setting).hash for setting in ("benchmark.template=phi", "objective.beta=0.2")}
+    assert len({own.hash, fixed.hash, *hashes}) == 4
 
 
 def test_other_data_or_target_makes_another_sweep(make: MakePlan, small: Small, tmp_path: Path) -> None:

@@ -28,11 +28,13 @@ from trainables.storage.file_names import LOST, RESULT
 from trainables.storage.folder_storage import Storage
 
 runs, signals = starts.runs, starts.signals
+Typed = list[object]
+Runs = list[SweepState]
 
 
 @pytest.fixture
-def command(small: Small, store: Storage) -> list[object]:
-    return ["tofu_tiny", "--storage", store.root, *small.flags(), "--only", "benchmark.split=forget01"]
+def command(small: Small, store: Storage) -> Typed:
+    return ["tofu_tiny", "--storage", store.root, *small.flags("benchmark.split=forget01")]
 
 
 def start(*arguments: object) -> str:
@@ -42,9 +44,7 @@ def start(*arguments: object) -> str:
     return done.stdout
 
 
-def test_unfinished_sweep_goes_on_with_resume_only(
-    command: list[object], store: Storage, runs: list[SweepState]
-) -> None:
+def test_unfinished_sweep_goes_on_with_resume_only(command: Typed, store: Storage, runs: Runs) -> None:
     nothing = f"nothing to resume: {store.root} has none of this sweep's trials; it begins here"
     assert nothing in start(*command, "--resume"), "the storage's name may be mistyped"
     trials = runs[-1].plan.trials
@@ -67,7 +67,7 @@ def test_unfinished_sweep_goes_on_with_resume_only(
     ids=["a part of it", "another part", "the whole"],
 )
 def test_status_names_the_commands_that_run_all_that_is_left(
-    command: list[object], store: Storage, runs: list[SweepState], monkeypatch: pytest.MonkeyPatch, given: Any
+    command: Typed, store: Storage, runs: Runs, monkeypatch: pytest.MonkeyPatch, given: Any
 ) -> None:
     """Of two starts the first one, both or the last one."""
     *parts, named = given
@@ -82,7 +82,7 @@ def test_status_names_the_commands_that_run_all_that_is_left(
     assert shown == [["python", "-m", "platform.sweep", *words, *part, *place] for part in chosen]
 
 
-def test_new_sets_results_aside_and_starts_again(command: list[object], store: Storage, runs: list[SweepState]) -> None:
+def test_new_sets_results_aside_and_starts_again(command: Typed, store: Storage, runs: Runs) -> None:
     start(*command)
     finish(store, runs[-1].plan.trials[:3])
     assert "55 trials, 3 done" in start(*command, "--dry-run")
@@ -102,9 +102,7 @@ def test_new_sets_results_aside_and_starts_again(command: list[object], store: S
     assert not list((store.root / "trials").iterdir())
 
 
-def test_more_seeds_of_a_finished_sweep_need_no_resume(
-    command: list[object], store: Storage, runs: list[SweepState]
-) -> None:
+def test_more_seeds_of_a_finished_sweep_need_no_resume(command: Typed, store: Storage, runs: Runs) -> None:
     start(*command, "--strategy", "paper")
     finish(store, runs[-1].plan.trials)
     start(*command, "--strategy", "paper", "--seeds", "0,1")
@@ -112,9 +110,7 @@ def test_more_seeds_of_a_finished_sweep_need_no_resume(
     assert len(manifest.load_manifest("tofu_tiny", store).trials) == 2 * 20 - 1  # TV has one seed
 
 
-def test_spent_budget_of_optuna_is_no_unfinished_sweep(
-    command: list[object], store: Storage, runs: list[SweepState]
-) -> None:
+def test_spent_budget_of_optuna_is_no_unfinished_sweep(command: Typed, store: Storage, runs: Runs) -> None:
     optuna = [*command, "--strategy", "optuna", "--trials", 2]
     start(*optuna)
     for trials in runs[-1].plan.trials_by_study().values():
@@ -145,9 +141,7 @@ def test_interrupt_prints_the_command_that_goes_on(
         assert shlex.split(resumed) == ["python", "-m", "platform.sweep", *command, "--resume"]
 
 
-def test_second_driver_is_refused_before_anything_else(
-    command: list[object], store: Storage, runs: list[SweepState]
-) -> None:
+def test_second_driver_is_refused_before_anything_else(command: Typed, store: Storage, runs: Runs) -> None:
     """Also with --new, which would set the first one's results aside."""
     start(*command)
     finish(store, runs[-1].plan.trials[:3])
@@ -163,7 +157,7 @@ def test_second_driver_is_refused_before_anything_else(
 
 
 def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
-    small: Small, store: Storage, runs: list[SweepState], monkeypatch: pytest.MonkeyPatch
+    small: Small, store: Storage, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another driver finishes between this one's plan and its lock."""
     real, locks = lock.acquire_lock, []
@@ -183,7 +177,7 @@ def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
 
 
 def test_full_disk_is_refused_before_the_driver(
-    command: list[object], store: Storage, runs: list[SweepState], monkeypatch: pytest.MonkeyPatch
+    command: Typed, store: Storage, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage("/")._replace(free=3_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
