@@ -10,9 +10,9 @@ from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.tables import detail_tables, paper_tables
 from analysis.tables.markdown_latex import to_latex, to_markdown
 from analysis.tables.paper_tables import FilledTable
+from tests.analysis.tables.test_layouts import main_sheet, paper_sheets
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, NONE, Results, calibrated, grid, make_sweep
-from tests.support.table_sheets import main_sheet, paper_sheets
 
 store, results = sweep_store.vectors_store, sweep_store.vectors_results
 

@@ -10,12 +10,6 @@ import pytest
 from platform.cluster import check
 
 
-@pytest.fixture(scope="session")
-def shipped(root: Path) -> str:
-    """Return the text of cluster.yaml."""
-    return (root / "cluster.yaml").read_text()
-
-
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a home with no token of Ray's."""

@@ -55,7 +55,7 @@ class Account:
 
 
 @pytest.fixture(scope="module")
-def moto_account(shipped: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+def moto_account(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
     """An AWS with the managed policy of the shipped file's roles, and a home."""
     from moto import mock_aws
     from moto.iam import aws_managed_policies, models
@@ -72,7 +72,7 @@ def moto_account(shipped: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
         for name, value in {"HOME": str(home), **keys}.items():
             patch.setenv(name, value)
         with mock_aws():
-            yield Account(shipped, home / "cluster.yaml")
+            yield Account((root / "cluster.yaml").read_text(), home / "cluster.yaml")
 
 
 BUCKET = {

@@ -127,7 +127,8 @@ def test_what_later_starts_change_of_the_plan_is_listed(small: Small, store: Sto
     started = "python -m platform.sweep tofu_tiny"
     first = manifest.write_manifest(begin(small, store), store, started)
     again = manifest.write_manifest(begin(small, store), store, f"{started} --resume")
-    assert again.plan_hash == first.plan_hash == hashlib.sha256(spell_sorted(first.plan)).hexdigest()
+    spelt = json.dumps(first.plan, sort_keys=True, separators=(",", ":"))
+    assert again.plan_hash == first.plan_hash == hashlib.sha256(spelt.encode()).hexdigest()
     assert again.list_deviations() == []
     more = small.state(
         store,
@@ -147,7 +148,3 @@ def test_what_later_starts_change_of_the_plan_is_listed(small: Small, store: Sto
     ]
     moved = changed.model_copy(update={"plan": changed.describe_plan()})
     assert moved.list_deviations() == ["Not as planned: the plan in the sweep's file was edited: its hash is another."]
-
-
-def spell_sorted(value: object) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
