@@ -1,7 +1,5 @@
 """What the pages say is so: links, the example report's numbers, the hours of every sweep, the errata."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -70,17 +68,6 @@ def test_the_readmes_rectifier_works() -> None:
     assert (forget.item(), retain.item()) == (1.5, 1.0)
     found = names["Rectifier"]().decide(-1.0, 9.0, 4.0)
     assert (found.forget, found.retain) == (1.5, 1.0)
-
-
-def test_the_readmes_numbers_are_the_example_reports() -> None:
-    """FQ and MU of NPO and GA, with GRU and alone."""
-    rows = pages.rows("\n" + pages.read("docs/example_report/tables/main.md"), "Method")
-    (claim,) = (line for line in pages.read("README.md").splitlines() if "five methods without and with GRU" in line)
-    for method in ("NPO", "GA"):
-        place = next(at for at, row in enumerate(rows) if row[0] == method)
-        pair = rows[place : place + 2]
-        alone, rectified = ([float(cell.split(" ±")[0].strip("*")) for cell in row[1:]] for row in pair)
-        assert f"FQ {rectified[0]:.2f} for {alone[0]:.2f}, at MU {rectified[1]:.3f} for {alone[1]:.3f}" in claim
 
 
 def test_the_arenas_claim_is_its_tables(root: Path) -> None:

@@ -1,7 +1,5 @@
 """Every command of the pages is run: here, with `--dry-run` or `make -n`, by another test or by the rehearsal."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import shlex

@@ -1,7 +1,5 @@
 """docs/adding.md, done word for word in a copy of the checkout: each in one file of under twenty lines."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """A short trial of every family of methods gives the numbers that it gave before: recorded once, compared for good."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -3,8 +3,6 @@
 From the command to the report: Ray, preparation, Tune, results.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

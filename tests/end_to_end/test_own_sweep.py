@@ -1,7 +1,5 @@
 """The sweep own from rows to a checkpoint, its card and its report; texts of rows stand in none."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests in a row from files to the report: interrupted amid the second, resumed, and measured again by hand."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Real sweeps on the tiny models: started, killed, stopped, resumed; in one actor and without Ray the same numbers."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """What must hold after a fault and a resume: nothing lost, nothing doubled, nothing other than undisturbed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 
@@ -76,7 +74,6 @@ def restarted(done: Round) -> list[str]:
 
 
 def differences(store: Storage, base: Storage, names: Iterable[str]) -> list[str]:
-    """Trials whose metrics, steps or rows differ, to the last bit."""
     return sorted(name for name in names if numbers(store, name) != numbers(base, name))
 
 

@@ -39,7 +39,6 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 def fill(folder: Path) -> Path:
-    """Write a file until nothing more goes onto the disk."""
     path = folder / "filler"
     with path.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
         while True:
@@ -83,7 +82,6 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
         self.folder.mkdir(exist_ok=True)
         places = ["--backend-store-uri", f"sqlite:///{self.folder / 'mlflow.db'}"]
         places += ["--artifacts-destination", str(self.folder / "artifacts")]
@@ -107,7 +105,6 @@ class Server:
             return False
 
     def kill(self) -> None:
-        """SIGKILL it and its workers."""
         if self.process is not None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()

@@ -4,8 +4,6 @@
 for each. A round is its seed: `make test-faults ARGS="-k 'driver_killed and seed7'"` does the same again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
@@ -57,7 +55,6 @@ def rounds(usual: int) -> pytest.MarkDecorator:
 def ground(
     trial_inputs: TrialInputs, joined: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[list[str], Storage]:
-    """The sweep's arguments, and the storage of its undisturbed run."""
     place = tmp_path_factory.mktemp("faults")
     arguments = type_words(write_inputs(trial_inputs, place), "--only", "method=ga,gd,npo")
     base = Storage(place / "undisturbed")

@@ -4,8 +4,6 @@
 `SEED=N ROUNDS=1`.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -14,9 +14,8 @@ from matplotlib.figure import Figure
 from analysis import paper
 from analysis.figures import bars, catalog, rectifiers, style, tradeoff
 from analysis.stats.rectifier_comparison import Comparison, compare_rectifiers
-from tests.support.arena_store import write_arena
 from tests.support.figure_texts import labels, overlapping, texts
-from tests.support.grid_sweep import grid_results, paper_values
+from tests.support.ruled_sweeps import grid_results, paper_values, write_arena
 from tests.support.sweep_store import GRU, MODELS, NONE, Results, make_sweep
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Selection
@@ -151,12 +150,3 @@ def test_forest_plot(comparison: Comparison) -> None:
     assert labels(forest) == set(rectifiers.SIGN_WORDS.values())
     assert [text.get_text() for text in panels[0].get_yticklabels()] == ["BLUR", "SAGO", "GRU"]
     assert not overlapping(forest)
-
-
-def test_below_five_seeds_lines_are_from_the_lowest_to_the_highest(tmp_path: Path) -> None:
-    found = compare_rectifiers(write_arena(tmp_path, value, names=("none", "gru", "clip"), seeds={1e-3: range(3)}))
-    figure = draw(found)
-    gains = found.differences.loc[found.differences["metric"] == "forget_quality"].set_index("rectifier")["gains"]
-    lines = [sorted(line.get_xdata()) for line in figure.axes[0].lines if len(line.get_xdata()) == 2][1:]  # type: ignore[arg-type]
-    assert np.array(sorted(lines)) == pytest.approx(np.array(sorted([min(one), max(one)] for one in gains)), rel=1e-3)
-    assert labels(figure) == set()

@@ -1,7 +1,5 @@
 """Picture, verdict, page and the command `python -m analysis.report`, on an invented sweep."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -22,7 +20,7 @@ from analysis import paper, report
 from analysis.report import interactive, own, verdict
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from tests.support import sweep_store
-from tests.support.arena_store import NAMES, Value, write_arena
+from tests.support.ruled_sweeps import NAMES, Value, write_arena
 from tests.support.starts import assert_refused
 from tests.support.sweep_store import GRU, SETTINGS, Results, read, write_sweep, write_trial
 from trainables.storage.atomic_files import write_rows

@@ -1,7 +1,5 @@
 """First screens of reports in a browser: what is seen without scrolling, and that nothing is cut."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis import report
-from tests.support import arena_store, benchmark_store, sweep_store
+from tests.support import benchmark_store, ruled_sweeps, sweep_store
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -19,7 +17,7 @@ BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil
 STORES: dict[str, Callable[[Path], object]] = {
     "tiny": sweep_store.write_store,
     "own": lambda folder: benchmark_store.write_store(folder, "own"),
-    "arena": lambda folder: arena_store.write_arena(folder, lambda _, name, seed, lr: (-9 + seed / 9, len(name) / 9)),
+    "arena": lambda folder: ruled_sweeps.write_arena(folder, lambda _, name, seed, lr: (-9 + seed / 9, len(name) / 9)),
 }
 CUT = """() => [...document.querySelectorAll("body *")].filter(one => !one.closest(".wide, pre") &&
   one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML.slice(0, 80))"""

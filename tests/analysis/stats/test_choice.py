@@ -1,7 +1,5 @@
 """Whom a report shows: the sweep's selection rule, halves of the rows, steps, in every part of the page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a report says of chance: paired tests over seeds, changes that count, equal utility."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

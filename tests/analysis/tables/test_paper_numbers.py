@@ -25,7 +25,6 @@ Row = dict[str, str]
 
 @cache
 def printed(table: str) -> list[Row]:
-    """The table's rows as text."""
     with Path(paper.__file__).with_name(f"{table}.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 

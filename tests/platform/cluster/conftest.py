@@ -1,7 +1,5 @@
 """Cluster files as a person would write them, and what `check` says of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,10 +1,9 @@
 """What `platform.cluster account` makes on a pretended AWS."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ from tests.support.cluster_files import fill
 from tests.support.starts import invoke
 
 
+@dataclass
 class Account:
     """moto's AWS for this process, shared by the tests of this module: each works in a region of its own."""
 
-    def __init__(self, shipped: str, path: Path) -> None:
-        self.shipped = shipped
-        self.path = path
+    shipped: str
+    path: Path
 
     def client(self, service: str, region: str = "us-east-1") -> Any:
         import boto3

@@ -1,7 +1,5 @@
 """Files of `ray up`, KubeRay and Slurm: what `platform.cluster check` says of them, and the environment of a head."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Any setting as an axis or a range: which trials there are, what the sweep is called, and what is refused."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools
@@ -22,7 +20,6 @@ from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan, Small, point
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
-from trainables.config.shared_artifacts import SharedVector
 from trainables.storage.folder_storage import Storage
 
 make = small_sweep.plan_objectives
@@ -182,17 +179,13 @@ def test_each_strength_is_a_trial_and_the_axis_of_rectifiers_does_not_multiply_t
     assert strengths(chosen, "strength") == [6.0, None, None]
 
 
-def directions(plan: Plan) -> list[SharedVector]:
-    return SweepState(plan, {}).directions
-
-
 def test_all_strengths_of_a_seed_share_one_direction(vectors: MakePlan) -> None:
-    assert len(directions(vectors())) == 2
+    assert len(SweepState(vectors(), {}).directions) == 2
     plan = vectors("seed=0,1")
-    assert [made.rectified for made in directions(plan)] == [False, True, True]  # TV has nothing random,
+    assert [made.rectified for made in SweepState(plan, {}).directions] == [False, True, True]  # TV has nothing random,
     assert {trial.seed for trial in plan.trials if trial.method == "tv"} == {0}  # so another seed would be a copy
-    one, other = directions(vectors("task_vector.steps=1")), directions(vectors("task_vector.steps=2"))
-    assert not {made.id() for made in one} & {made.id() for made in other}
+    plans = [vectors("task_vector.steps=1"), vectors("task_vector.steps=2")]
+    assert len({made.id() for one in plans for made in SweepState(one, {}).directions}) == 4
 
 
 def test_published_strength_is_first_or_alone(vectors: MakePlan) -> None:

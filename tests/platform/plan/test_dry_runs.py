@@ -1,7 +1,5 @@
 """`--dry-run` of every named sweep: no network, no GPU, its definition alone (for `own`: a model and rows)."""
 
-from __future__ import annotations
-
 import json
 import math
 import socket

@@ -1,7 +1,5 @@
 """Every named sweep on big models, planned offline from its definition alone: counts, table cells, what it needs."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from typing import Any
@@ -53,11 +51,8 @@ def test_one_trial_of_paper_for_each_cell_of_its_table(table: str, store: Storag
 
 def _fills(trial: Trial, row: dict[str, Any]) -> bool:
     """Whether a trial is the one of a table's row; an empty gamma or tau is one that the table does not vary."""
-    same = (trial.method, trial.rectifier.name, trial.benchmark.split) == (
-        row["method"],
-        row["rectifier"],
-        row["split"],
-    )
+    named = (trial.method, trial.rectifier.name, trial.benchmark.split)
+    same = named == (row["method"], row["rectifier"], row["split"])
     told = {"none": None}
     for name in ("gamma", "tau"):
         text = row[name]

@@ -1,7 +1,5 @@
 """The sweep own is planned offline from files and a folder; what is missing or wrong with them is said."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -141,7 +139,6 @@ METHODS = "method=ga,idk_dpo,idk_nll"
 
 
 def ids(small: Small, store: Storage, *settings: str) -> dict[str, str]:
-    """The id of each method's trial without a rectifier."""
     plan = small.plan(store, METHODS, "rectifier.name=none", "benchmark.split=forget05", *settings)
     return {trial.method: trial.id() for trial in plan.trials}
 

@@ -1,7 +1,5 @@
 """What a plan finds: the models and evaluations its trials share, all that is wrong at once, what names a sweep."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Requests in a row are one plan: each trial on the model that the one before leaves; what is no row is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

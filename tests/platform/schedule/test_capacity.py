@@ -1,7 +1,5 @@
 """What a cluster holds: trials on nodes of several kinds, nodes that may start, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

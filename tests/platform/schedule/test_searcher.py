@@ -1,7 +1,5 @@
 """Which trial comes next: the fixed queue, Optuna's studies over points that are each tried once, its samplers."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Container, Mapping
@@ -60,7 +58,6 @@ def search(
 
 
 def points(count: int, split: str = "forget05", seed: int = 0) -> list[Trial]:
-    """A study of `count` points that differ in gamma."""
     space = gammas(count, split, seed)
     return [space.make_trial(point) for point in space.list_points()]
 
@@ -70,10 +67,7 @@ def gammas(count: int, split: str = "forget05", seed: int = 0) -> Space:
 
 
 def make_study(
-    trials: list[Trial],
-    budget: int | None,
-    finished: Mapping[str, Outcome],
-    unfinished: Container[str] = (),
+    trials: list[Trial], budget: int | None, finished: Mapping[str, Outcome], unfinished: Container[str] = ()
 ) -> Study:
     space = gammas(len(trials), trials[0].benchmark.split, trials[0].seed)
     return Study(space, trials, min(budget or len(trials), len(trials)), finished, unfinished)

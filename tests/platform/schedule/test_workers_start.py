@@ -1,7 +1,5 @@
 """What a sweep says where Ray's processes or a cluster's address do not answer, and which packages processes have."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

@@ -1,7 +1,5 @@
 """Which weights stay after a sweep."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """When a sweep begins no further trial: GPU-hours, failures of one cause; and how many run side by side."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from pathlib import Path

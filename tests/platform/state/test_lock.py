@@ -1,7 +1,5 @@
 """One driver a sweep: who is refused, who takes over, and that no jump of a clock decides it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

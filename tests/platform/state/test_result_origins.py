@@ -1,7 +1,5 @@
 """Results of other code, and what trials share that other code made, are named."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Where a sweep stands, from its storage alone: what is done, runs, failed, is left; who drives it; what it found."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What the end of a sweep exports and attacks, and what it says, of results that are written by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

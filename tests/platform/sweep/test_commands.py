@@ -1,7 +1,5 @@
 """What a person types and gets: listings, dry runs, and one line for every way to be wrong."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import json
@@ -109,10 +107,7 @@ DRY = ("tofu_tiny", "--dry-run")
         (("tofu_tini",), ["unknown sweep 'tofu_tini'; did you mean 'tofu_tiny'? known: "]),
         (("tofu_tiny", "--resume", "--new"), ["--resume and --new exclude each other"]),
         (("tofu_tiny", "--reason", "failed"), ["--reason: ", "add --retry-failed"]),
-        (
-            ("tofu_tiny", "--retry-failed", "--reason", "oom"),
-            ["unknown reason 'oom'", "out_of_memory, lost"],
-        ),
+        (("tofu_tiny", "--retry-failed", "--reason", "oom"), ["unknown reason 'oom'", "out_of_memory, lost"]),
         ((*DRY, "--strategy", "gird"), ["--strategy", "'gird'", "grid, paper, optuna"]),
         ((*DRY, "--trials", 4), ["--trials 4: for --strategy optuna; --strategy grid has its own order"]),
         ((*DRY, "--set", "search.sampler=tpa"), ["search.sampler: ", "'tpe', ", "(got 'tpa')"]),
@@ -120,10 +115,7 @@ DRY = ("tofu_tiny", "--dry-run")
         ((*DRY, "--seeds", "0-99999999999"), ["--seeds '0-99999999999': ", "1000 at most"]),
         ((*DRY, "--set", "references.seeds=999999999"), ["references.seeds: ", "less than or equal to 100"]),
         ((*DRY, "--set", "benchmark.data=./nowhere"), ["benchmark.data", "'./nowhere'"]),
-        (
-            (*DRY, "--only", "method=gd,np"),
-            ["--only method=gd,np: no trial has method=np; did you mean 'npo'?"],
-        ),
+        ((*DRY, "--only", "method=gd,np"), ["--only method=gd,np: no trial has method=np; did you mean 'npo'?"]),
         ((*DRY, "--keep", "paretto"), ["--keep: unknown choice 'paretto'; did you mean 'pareto'?"]),
         (("quickstart", "--dry-run", "--set", "method=rmu"), ["objective.layer: RMU", "the model has 2, got 7"]),
         ((*DRY, "--storage", "s4://bucket/runs"), ["--storage", "'s4://bucket/runs'", "file://"]),

@@ -1,7 +1,5 @@
 """What a start makes of an earlier one: refused, resumed, set aside, extended, interrupted; the driver is not run."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex
@@ -38,7 +36,6 @@ def command(small: Small, store: Storage) -> Typed:
 
 
 def start(*arguments: object) -> str:
-    """Return the output of a start that succeeds."""
     done = in_process(*arguments)
     assert done.exit_code == 0, done.output
     return done.stdout

@@ -1,7 +1,5 @@
 """A start that finds failed, lost or damaged trials: which run again, and what is set aside; the driver is not run."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

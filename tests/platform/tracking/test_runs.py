@@ -1,7 +1,5 @@
 """MLflow as a view of the storage: what its runs show of one sweep, once and again."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil
@@ -151,8 +149,6 @@ def test_the_link_opens_a_table_and_charts_of_settings_that_the_runs_have(copied
     assert (parallel["type"], parallel["selectedParams"], parallel["selectedMetrics"]) == ("PARALLEL", settings, goals)
     shown = [*(f"metrics.`{name}`" for name in goals), *(f"params.`{name}`" for name in settings)]
     assert (state["selectedColumns"], state["orderByKey"], state["orderByAsc"]) == (shown, shown[0], False)
-    listed = client.search_runs([experiment.experiment_id], state["searchFilter"])
-    assert sorted(run.data.tags["trial_id"] for run in listed) == sorted(TRIALS[name].id() for name in DONE)
     mirror = start_mirror(sweep, store)
     mirror.close(count_outcomes(sweep, store))
     path, _, query = mirror.page_path.partition("?")
@@ -218,10 +214,7 @@ def test_a_running_trial_has_curves_and_its_result_completes_its_run(copied: Cop
     shown = run_of(client, "missing")
     assert (shown.info.status, shown.info.run_name) == ("RUNNING", TRIAL.label())
     assert (shown.data.params["method"], shown.data.tags["seed"]) == ("ga", "2")
-    assert points(client, shown) == {
-        "train/loss": [(1, -0.5), (2, -1.0)],
-        "train/cos_before": [(1, 0.25), (2, 0.25)],
-    }
+    assert points(client, shown) == {"train/loss": [(1, -0.5), (2, -1.0)], "train/cos_before": [(1, 0.25), (2, 0.25)]}
     client.set_tag(shown.info.run_id, "mlflow.note.content", "Look at this one.")
     write_result(store, TRIAL, "finished")
     runs.log_result(TRIAL.id())
