@@ -167,10 +167,10 @@ def cluster() -> Iterator[Any]:
 
 
 @rounds(5)
-def test_node_lost(play: Play, seed: int, cluster: Any) -> None:
+def test_node_lost(play: Play, seed: int, cluster: Any, joined: dict[str, str]) -> None:
     """Three times, as a machine that is switched off: its trial goes on elsewhere each time that it comes further."""
     with play(seed, own_ray=True) as one:
-        one.ray = {"RAY_ADDRESS": cluster.address}
+        one.ray = joined | {"RAY_ADDRESS": cluster.address}
         node = cluster.add_node(num_cpus=1, **NODE)
         driver = one.start()
         for number in range(3):

@@ -50,17 +50,8 @@ FOLDERS = (
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 TEMPLATES = (LOOP * 9, "{% for a in range(90000) %}{{ 'x' * 4000 }}{% endfor %}", "{% if %}", "{{ x.y.z }}")
 TEMPLATES += ("{{ raise_exception('\x1b[2J') }}", "{% include '/etc/passwd' %}", "{{ messages.__class__.__mro__ }}")
-TEXTS = (
-    "../../../out",
-    "\x1b[2J",
-    "$(touch ran)",
-    "'; touch ran; '",
-    "x" * 100_000,
-    "\u202e",
-    "%s",
-    "\x00",
-    *TEMPLATES,
-)
+TEXTS = ("../../../out", "\x1b[2J", "$(touch ran)", "'; touch ran; '", "x" * 100_000, "\u202e", "%s", "\x00")
+TEXTS += TEMPLATES
 TEXTS += ("!!python/object/apply:os.system ['touch ran']", "[" * 5000, "&a [*a]", "/etc/passwd", "=cmd|'x'!A0", "<b>")
 
 

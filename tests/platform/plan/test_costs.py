@@ -54,9 +54,8 @@ def test_parameters_are_those_of_the_model() -> None:
     assert memory.parse_model_shape(networks[1].config.to_dict()) == Shape(
         hidden=32, layers=2, heads=4, kv_heads=2, head_size=16, intermediate=48, vocabulary=128, tied=True
     )
-    assert memory.parse_model_shape({"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257}) is None, (
-        "no guesses"
-    )
+    unknown = {"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257}
+    assert memory.parse_model_shape(unknown) is None, "no guesses"
 
 
 def test_peak_of_a_7b_model_by_hand() -> None:
