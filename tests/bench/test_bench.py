@@ -1,7 +1,5 @@
 """The measurements here end early where their file cannot be written; the GPU run is rehearsed, small."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import shlex

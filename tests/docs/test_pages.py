@@ -1,7 +1,5 @@
 """What the pages say is so: links, the example report's numbers, the hours of every sweep, the errata."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -21,8 +19,6 @@ from docs import pictures, supported
 from tests.platform.plan.test_dry_runs import FACTS
 from tests.support import pages
 from tests.support.starts import in_process
-from trainables.benchmarks.own import row_files
-from trainables.benchmarks.own.facts import names_fact
 
 
 def test_every_page_is_followed_or_a_record(root: Path) -> None:
@@ -72,17 +68,6 @@ def test_the_readmes_rectifier_works() -> None:
     assert (forget.item(), retain.item()) == (1.5, 1.0)
     found = names["Rectifier"]().decide(-1.0, 9.0, 4.0)
     assert (found.forget, found.retain) == (1.5, 1.0)
-
-
-def test_the_readmes_numbers_are_the_example_reports() -> None:
-    """FQ and MU of NPO and GA, with GRU and alone."""
-    rows = pages.rows("\n" + pages.read("docs/example_report/tables/main.md"), "Method")
-    (claim,) = (line for line in pages.read("README.md").splitlines() if "five methods without and with GRU" in line)
-    for method in ("NPO", "GA"):
-        place = next(at for at, row in enumerate(rows) if row[0] == method)
-        pair = rows[place : place + 2]
-        alone, rectified = ([float(cell.split(" ±")[0].strip("*")) for cell in row[1:]] for row in pair)
-        assert f"FQ {rectified[0]:.2f} for {alone[0]:.2f}, at MU {rectified[1]:.3f} for {alone[1]:.3f}" in claim
 
 
 def test_the_arenas_claim_is_its_tables(root: Path) -> None:
@@ -163,48 +148,3 @@ def test_errata_are_listed() -> None:
         ]
         for one in paper.ERRATA
     ]
-
-
-COUNTS = {"forget": 60, "retain": 15, "eval": 45}
-
-
-def test_each_row_of_the_demonstration_has_a_fact_and_further_ways_to_ask(root: Path) -> None:
-    rows = {part: row_files.read_row_file(part, str(root / "examples" / "facts" / f"{part}.jsonl")) for part in COUNTS}
-    assert {part: len(found) for part, found in rows.items()} == COUNTS
-    assert {row.set for row in rows["eval"]} == {"retain", "other"}
-    every = [row for found in rows.values() for row in found]
-    asked = [question or "" for row in every for question in (row.question, *row.paraphrases)]
-    assert len(set(asked)) == len(asked)
-    for row in every:
-        assert row.fact, row.question
-        assert row.paraphrases, row.question
-        assert names_fact(row.answer, row.fact), row.question
-        assert not any(names_fact(text or "", row.fact) for text in (row.question, *row.paraphrases)), row.question
-
-
-# The counts of docs/open_unlearning.md
-
-
-def count_edited_steps(rows: int, *, micro_batch: int = 4, accumulated: int = 8, epochs: int = 5) -> tuple[int, int]:
-    """Return how many optimizer steps take a gradient edited in time, and how many there are.
-
-    The edit runs whenever the micro-batches since the beginning of training are a multiple of `accumulated`; the
-    trainer steps at every multiple since the beginning of the epoch, and at its end, and ends after as many steps as
-    all micro-batches would make.
-    """
-    batches, seen, edited, steps = -(-rows // micro_batch), 0, 0, 0
-    most = epochs * batches // accumulated
-    for _ in range(epochs):
-        for batch in range(1, batches + 1):
-            seen += 1
-            if steps < most and (batch % accumulated == 0 or batch == batches):
-                steps += 1
-                edited += seen % accumulated == 0
-    return edited, steps
-
-
-@pytest.mark.parametrize(("split", "rows"), [("forget01", 40), ("forget05", 200), ("forget10", 400)])
-def test_edited_steps(split: str, rows: int) -> None:
-    edited, steps = count_edited_steps(rows)
-    text = " ".join(pages.read("docs/open_unlearning.md").split())
-    assert f"{edited} of {steps}" in text, (split, edited, steps)

@@ -1,7 +1,5 @@
 """Every command of the pages is run: here, with `--dry-run` or `make -n`, by another test or by the rehearsal."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import shlex
@@ -102,9 +100,6 @@ def test_the_guide_names_every_option_and_no_other(module: str) -> None:
     assert {name for part in commands for name in re.findall(r"--[a-z-]+", part)} == options(module)
 
 
-# run here
-
-
 @pytest.fixture(scope="module")
 def put(small: Small, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What stands in the place of a person's files and folders."""
@@ -134,13 +129,3 @@ def test_sweeps_of_the_pages_are_planned(line: str, put: dict[str, str], tmp_pat
 def test_targets_of_the_pages_are_known_to_make(line: str, root: Path) -> None:
     done = subprocess.run([*shlex.split(line), "-n"], cwd=root, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_help_names_every_target_and_what_may_be_set(root: Path) -> None:
-    text = subprocess.run(["make", "help"], cwd=root, capture_output=True, text=True, check=True).stdout
-    makefile = (root / "Makefile").read_text()
-    (targets,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
-    assert re.findall(r"^  make ([a-z-]+) +\S", text, re.MULTILINE) == sorted(
-        targets.split(), key=lambda target: makefile.index(f"\n{target}:")
-    )
-    assert all(f"{name}=" in text for name in ("ARGS", "PYTHON", "ROUNDS", "SEED", "SCRIPT"))

@@ -1,14 +1,11 @@
 """docs/adding.md, done word for word in a copy of the checkout: each in one file of under twenty lines."""
 
-from __future__ import annotations
-
-import contextlib
 import json
 import math
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ import pytest
 from tests.support import pages, small_sweep
 from tests.support.environment import clean_environment
 from tests.support.small_sweep import Small
+from tests.support.starts import in_process
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
 
@@ -97,25 +95,21 @@ def test_an_added_objective_and_rectifier_are_planned_in_any_sweep(run: Run, sma
     assert "'agree' or 'equal' (got 'agre')" in refused.stderr
 
 
-@contextlib.contextmanager
-def spoil(copy: Path, changes: Changes) -> Iterator[list[Path]]:
-    """Write each file with a change as wrong_NUMBER.py beside it until the block ends."""
+def run_beside_wrong_files(copy: Path, changes: Changes, run: Run, *commands: tuple[object, ...]) -> list[Any]:
+    """Write each file with a change as wrong_NUMBER.py beside it, and run commands until they are removed.
+
+    The first says in one line what is wrong with each of the files, and exits with 2.
+    """
     files = [(copy / file).with_name(f"wrong_{number}.py") for number, (file, _, _) in enumerate(changes)]
     for path, (file, change, _) in zip(files, changes, strict=True):
         assert change[0] in FILES[file]
         path.write_text(FILES[file].replace(*change, 1))
-    try:
-        yield files
-    finally:
-        for path in files:
-            path.unlink()
-
-
-def check_problems(said: str, copy: Path, files: list[Path], changes: Changes) -> None:
-    """Require one line that names every file with its problem."""
-    assert said.count("\n") == 1
+    done = [run(*command) for command in commands]
     for path, (_, _, words) in zip(files, changes, strict=True):
-        assert f"{path.relative_to(copy)}: {words}" in said
+        path.unlink()
+        assert f"{path.relative_to(copy)}: {words}" in done[0].stderr
+    assert (done[0].returncode, done[0].stderr.count("\n")) == (2, 1)
+    return done
 
 
 WRONG_FILES = (
@@ -131,24 +125,20 @@ WRONG_FILES = (
 
 def test_wrong_files_are_named_before_they_run_and_hinder_no_other(copy: Path, run: Run, small: Small) -> None:
     wrong = small.flags("method=wrong_0,wrong_1,wrong_2,wrong_3", "rectifier.name=wrong_4,wrong_5,wrong_6")
-    with spoil(copy, WRONG_FILES) as files:
-        done = run("platform.sweep", "tofu_tiny", "--dry-run", *wrong)
-        assert run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=npo")).returncode == 0
-    assert done.returncode == 2
-    check_problems(done.stderr, copy, files, WRONG_FILES)
+    dry = ("platform.sweep", "tofu_tiny", "--dry-run")
+    _, other = run_beside_wrong_files(copy, WRONG_FILES, run, (*dry, *wrong), (*dry, *small.flags("method=npo")))
+    assert other.returncode == 0
 
 
 def test_an_added_backbone(run: Run, copy: Path) -> None:
     found = planned(run, "tofu_phi", "--strategy", "paper", "--set", "backbone=SmolLM2-135M-Instruct")
     assert len(found["trials"]) == 28
     assert any("HuggingFaceTB/SmolLM2-135M-Instruct" in need for need in found["needs"])
-    larger = planned(run, "tofu_phi", "--strategy", "paper")
+    larger = json.loads(in_process("tofu_phi", "--strategy", "paper", "--dry-run", "--json").stdout)
     assert 0 < found["gpu_hours"] < larger["gpu_hours"]
     assert all(need["bytes"]["weights"] == pytest.approx(2 * 134.5e6, rel=0.01) for need in found["memory"])
-    with spoil(copy, ((BACKBONE, ("lr=2e-5", 'lr="fast"'), ""),)) as (file,):
-        done = run("platform.sweep", "tofu_phi", "--dry-run", "--set", "backbone=Phi-1.5")
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {file.relative_to(copy)}: lr: Input should be a valid number")
+    wrong = ((BACKBONE, ("lr=2e-5", 'lr="fast"'), "lr: Input should be a valid number"),)
+    run_beside_wrong_files(copy, wrong, run, ("platform.sweep", "tofu_phi", "--dry-run", "--set", "backbone=Phi-1.5"))
 
 
 def test_a_trial_of_what_is_added(run: Run, trial_inputs: Any, tmp_path: Path) -> None:
@@ -204,10 +194,9 @@ WRONG_SWEEPS = (
 
 
 def test_wrong_sweep_files_are_named_and_hide_no_other(copy: Path, run: Run) -> None:
-    with spoil(copy, WRONG_SWEEPS) as files:
-        done, alone = run("platform.sweep", "--list"), run("platform.sweep", "wrong_1", "--dry-run")
-    assert (done.returncode, alone.returncode) == (2, 2)
-    check_problems(done.stderr, copy, files, WRONG_SWEEPS)
+    commands = (("platform.sweep", "--list"), ("platform.sweep", "wrong_1", "--dry-run"))
+    done, alone = run_beside_wrong_files(copy, WRONG_SWEEPS, run, *commands)
+    assert alone.returncode == 2
     assert alone.stderr.startswith(f"error: search_spaces/wrong_1.py: {WRONG_SWEEPS[1][2]}")
     assert "tofu_tiny " in done.stdout
     assert "npo_gammas " in done.stdout

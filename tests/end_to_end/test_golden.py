@@ -1,7 +1,5 @@
 """A short trial of every family of methods gives the numbers that it gave before: recorded once, compared for good."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -67,9 +65,6 @@ def measure(configuration: dict[str, Any], inputs: dict[str, Any], place: Path) 
     metrics = atomic_files.read_json(trial / "result.json") or {}
     numbers = {name: value for name, value in metrics["metrics"].items() if value is not None}
     rows = atomic_files.read_rows(trial / "steps.parquet") if (trial / "steps.parquet").exists() else []
-    steps = [{name: row[name] for name in STEP_COLUMNS if _is_number(row.get(name))} for row in rows]
+    kept = [{name: row[name] for name in STEP_COLUMNS if row.get(name) is not None} for row in rows]
+    steps = [{name: value for name, value in row.items() if math.isfinite(value)} for row in kept]
     return {"metrics": numbers, "steps": steps}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)

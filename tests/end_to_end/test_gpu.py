@@ -1,7 +1,5 @@
 """On one GPU: the CPU's trajectory, written gradients in bf16, memory that really runs out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +36,6 @@ def on_gpu(trial_inputs: Any, stage: int) -> Trial:
 
 
 def steps(trial: Trial, folder: Path, run_module: Callable[..., Any]) -> list[dict[str, Any]]:
-    """The steps of a trial in a process of its own."""
     device = "cuda" if trial.resources.gpus else "cpu"
     atomic_files.write_json(folder / "trial.json", trial.model_dump(mode="json"))
     done = run_module("trainables.run", folder / "trial.json", "--storage", folder, DS_ACCELERATOR=device)
@@ -109,7 +106,6 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def planned(job: dict[str, Any]) -> float:
-    """Bytes of the memory plan."""
     trial = measured_step.trial_of(job, micro_batch=job["micro_batch"], gpus=1)
     shape = memory.parse_model_shape({**job["sizes"], "model_type": job["family"].lower()})
     assert shape is not None

@@ -3,12 +3,9 @@
 From the command to the report: Ray, preparation, Tune, results.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,23 +34,18 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
     (manifest,) = (store.root / "sweeps").glob("*.json")
     results = [store.result(key) or {} for key in json.loads(manifest.read_text())["trials"]]
     for result in results:
-        check(result, store)
+        assert result["status"] == "finished", result["error"]
+        config = Trial.model_validate(result["config"])
+        gains = benchmarks.goal_gains(config.benchmark.name, result["metrics"])
+        assert gains is not None, result["metrics"]
+        assert all(math.isfinite(gain) for gain in gains), result["metrics"]
+        if config.task_vector:
+            assert (store.root / "shared" / "directions" / result["direction"] / RESULT).is_file()
+        else:
+            assert (result["training"]["steps"], result["topology"]["micro_batch"]) == (2, 2)
+        targets = (result["calibration"] or {}).get("targets", [])
+        assert tuple(item["target"] for item in targets) == config.calibration.targets
         for folder in (Path(result["config"]["target"]["path"]), store.trial(result["id"]) / WEIGHTS):
             known = atomic_files.read_json(folder / "config.json") or {}
             assert known["architectures"] == [f"{shrunk_sweeps.family(sweep)}ForCausalLM"]
     assert results[0]["metrics"] != results[1]["metrics"]
-
-
-def check(result: dict[str, Any], store: Storage) -> None:
-    """Finished, after two steps or along a direction that was made, with a number for every goal."""
-    assert result["status"] == "finished", result["error"]
-    config = Trial.model_validate(result["config"])
-    gains = benchmarks.goal_gains(config.benchmark.name, result["metrics"])
-    assert gains is not None, result["metrics"]
-    assert all(math.isfinite(gain) for gain in gains), result["metrics"]
-    if config.task_vector:
-        assert (store.root / "shared" / "directions" / result["direction"] / RESULT).is_file()
-    else:
-        assert (result["training"]["steps"], result["topology"]["micro_batch"]) == (2, 2)
-    targets = (result["calibration"] or {}).get("targets", [])
-    assert tuple(item["target"] for item in targets) == config.calibration.targets

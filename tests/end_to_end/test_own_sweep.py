@@ -1,7 +1,5 @@
 """The sweep own from rows to a checkpoint, its card and its report; texts of rows stand in none."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,8 @@ import pytest
 from analysis.load.opening import find_sweep
 from tests.support import own_rows, small_sweep, tiny
 from tests.support.environment import RunModule, type_settings
+from tests.support.starts import invoke
+from trainables import evaluate
 from trainables.storage.atomic_files import read_json, read_rows
 from trainables.storage.file_names import RESULT, ROWS
 from trainables.storage.folder_storage import Storage
@@ -62,7 +62,7 @@ def results(place: Storage) -> list[dict[str, Any]]:
 
 
 def test_the_sweep_ends_with_the_chosen_model(
-    swept: tuple[Storage, str], files: dict[str, Path], run_module: RunModule, tmp_path: Path
+    swept: tuple[Storage, str], files: dict[str, Path], tmp_path: Path
 ) -> None:
     """The exported folder loads with plain transformers, and trainables.evaluate gives the trial's metrics of it."""
     from transformers import AutoModelForCausalLM
@@ -79,8 +79,8 @@ def test_the_sweep_ends_with_the_chosen_model(
     sources = [word for part, file in files.items() for word in ("--source", f"{part}={file}")]
     typed = ["--benchmark", "own", "--model", folder, *sources, "--output", output]
     typed += ["--retain-evaluation", chosen["config"]["retain_evaluation"]["path"]]
-    done = run_module("trainables.evaluate", *typed, OMP_NUM_THREADS="1")
-    assert done.returncode == 0, done.stderr
+    done = invoke(evaluate.main, *typed)
+    assert done.exit_code == 0, done.output
     assert "\nshare of the forget rows still said, however asked 0." in done.stdout
     again, metrics = json.loads(output.read_text()), dict(chosen["metrics"])
     metrics.pop("relative_change")

@@ -1,7 +1,5 @@
 """Requests in a row from files to the report: interrupted amid the second, resumed, and measured again by hand."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import pairwise
@@ -27,6 +25,7 @@ SHRUNK = ("method=gd", "rectifier.name=none", "training.batch_size=2", "training
 SHRUNK += ("training.max_length=96", "training.lr=1e-3")
 pytestmark = pytest.mark.slow
 NAMES = ("request_01", "request_02", "request_03")
+Swept = tuple[Storage, list[dict[str, Any]], str]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +46,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def swept(place: Path, join: RunModule) -> tuple[Storage, list[dict[str, Any]], str]:
+def swept(place: Path, join: RunModule) -> Swept:
     """Return the storage, the results request by request, and what the command said.
 
     An earlier start has done the first request, and was dropped amid the steps of the second.
@@ -69,9 +68,7 @@ def swept(place: Path, join: RunModule) -> tuple[Storage, list[dict[str, Any]], 
     return store, [store.result(trial.id()) or {} for trial in planned.trials], said.stdout
 
 
-def test_each_request_goes_on_from_the_model_that_the_one_before_left(
-    swept: tuple[Storage, list[dict[str, Any]], str],
-) -> None:
+def test_each_request_goes_on_from_the_model_that_the_one_before_left(swept: Swept) -> None:
     store, results, said = swept
     assert [found["status"] for found in results] == ["finished"] * 3
     for before, found in pairwise(results):
@@ -86,9 +83,7 @@ def test_each_request_goes_on_from_the_model_that_the_one_before_left(
 
 
 @pytest.mark.parametrize("earlier", NAMES[:2])
-def test_earlier_requests_are_measured_as_by_hand(
-    earlier: str, swept: tuple[Storage, list[dict[str, Any]], str], place: Path, tmp_path: Path
-) -> None:
+def test_earlier_requests_are_measured_as_by_hand(earlier: str, swept: Swept, place: Path, tmp_path: Path) -> None:
     """trainables.evaluate of the last model on that request's file alone gives the numbers of the last trial."""
     store, results, _ = swept
     last, output = results[-1], tmp_path / "again.json"
@@ -103,7 +98,7 @@ def test_earlier_requests_are_measured_as_by_hand(
     assert {name: kept[name] for name in expected} == pytest.approx(expected, rel=1e-5)  # other rows share a batch
 
 
-def test_the_report_follows_the_requests(swept: tuple[Storage, list[dict[str, Any]], str], tmp_path: Path) -> None:
+def test_the_report_follows_the_requests(swept: Swept, tmp_path: Path) -> None:
     """The table has the numbers of result.json, on the page rounded."""
     store, results, _ = swept
     done = invoke(report.main, "own", "--storage", store.root, "--output", tmp_path / "report")

@@ -1,7 +1,5 @@
 """One real sweep whose storage is a bucket: run, looked at and gone on with from machines that have nothing of it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

@@ -1,26 +1,33 @@
-"""A real sweep on the tiny models: started, started again, stopped, resumed; warm, cold and without Ray the same."""
+"""Real sweeps on the tiny models: started, killed, stopped, resumed; in one actor and without Ray the same numbers."""
 
-from __future__ import annotations
-
-import html
 import json
+import random
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from platform.plan.build import make_plan
+from platform.plan.overrides import apply_overrides
+from search_spaces.tofu_tiny import SWEEP
+from tests.faults import sweep as fault_sweep
+from tests.faults.checks import differences, litter, mirrored, restarted, rewritten, twice
+from tests.faults.sweep import PATIENCE, Command, Round, Watch, saved
 from tests.support import small_sweep
 from tests.support.environment import RunModule, TrialInputs, clean_environment, type_settings
 from tests.support.interrupted import same
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
+from trainables.storage.file_names import PROGRESS
 from trainables.storage.folder_storage import Storage
+from trainables.trial.runner import TrialRun
 
 SETTINGS = (
     "benchmark.split=forget25",
@@ -46,7 +53,6 @@ def type_words(inputs: TrialInputs, place: Path, methods: str) -> list[str]:
 class Started:
     """A sweep after its first start."""
 
-    arguments: list[str]
     store: Storage
     done: subprocess.CompletedProcess[str]
 
@@ -62,12 +68,12 @@ class Started:
 
 
 @pytest.fixture(scope="module")
-def started(trial_inputs: Any, run_module: RunModule, tmp_path_factory: pytest.TempPathFactory) -> Started:
+def started(trial_inputs: Any, join: RunModule, tmp_path_factory: pytest.TempPathFactory) -> Started:
+    """Both trials run in one actor, one after another."""
     place = tmp_path_factory.mktemp("sweep")
-    typed = type_words(trial_inputs, place, "npo")
-    done = run_module("platform.sweep", *typed, "--storage", place / "runs")
+    done = join(*type_words(trial_inputs, place, "npo"), "--storage", place / "runs", *ONE)
     assert done.returncode == 0, done.stdout + done.stderr
-    return Started(typed, Storage(place / "runs"), done)
+    return Started(Storage(place / "runs"), done)
 
 
 def test_first_start_tells_what_happens_and_where_everything_is(started: Started) -> None:
@@ -96,22 +102,6 @@ def test_first_start_tells_what_happens_and_where_everything_is(started: Started
     assert "Does it last" in (folder / "index.html").read_text()
 
 
-KINDS = ("sweep ", "storage ", "evaluating ", "  split ", "making the report", "report: ", "MLflow: ")
-
-
-def test_the_recording_in_the_readme_has_the_lines_that_a_sweep_prints(started: Started, root: Path) -> None:
-    """But for numbers, names and paths; `make pictures` records it again."""
-    texts = re.findall(r"<text [^>]*>(.*?)</text>", (root / "docs/quickstart.svg").read_text())
-    recorded = [html.unescape(text).replace("\xa0", " ") for text in texts]
-
-    def shape(lines: list[str], kind: str) -> str:
-        words = " ".join(next(line for line in lines if line.startswith(kind)).split())
-        return re.sub(r"\S*[\d/]\S*|runs,?", "#", words.replace(" (with uncommitted changes)", ""))
-
-    printed = started.done.stdout.splitlines()
-    assert [shape(recorded, kind) for kind in KINDS] == [shape(printed, kind) for kind in KINDS]
-
-
 def test_the_storage_holds_one_result_a_trial_and_the_references(started: Started) -> None:
     sweep, results, root = started.sweep(), started.results(), started.store.root
     assert len(sweep["trials"]) == TRIALS
@@ -135,42 +125,61 @@ def test_the_storage_holds_one_result_a_trial_and_the_references(started: Starte
     assert not list(root.rglob("*.partial"))
 
 
-def test_mlflow_has_one_parent_and_every_trial(started: Started) -> None:
-    with sqlite3.connect(started.store.root / "mlflow.db") as db:
-        trials = [row[0] for row in db.execute("select value from tags where key = 'trial_id'")]
-        (parent,) = {row[0] for row in db.execute("select value from tags where key = 'mlflow.parentRunId'")}
-        runs = dict(db.execute("select run_uuid, status from runs").fetchall())
-    assert sorted(trials) == sorted(started.sweep()["trials"])
-    assert (len(runs), set(runs.values())) == (TRIALS + 1, {"FINISHED"})
-    assert (started.store.root / "mlartifacts" / parent / "artifacts" / "report" / "index.html").is_file()
+def test_the_actor_and_a_process_without_ray_give_the_same_bit_for_bit(started: Started, tmp_path: Path) -> None:
+    """Also of the second trial in the actor: nothing of the first is left in it."""
+    cold = Storage(tmp_path)
+    for rectifier in ("gru", "none"):
+        trial = Trial.model_validate(started.result(rectifier)["config"])
+        list(TrialRun(trial, cold).run_events())
+        same(started.store, cold, trial, kept=False)
 
 
-def test_warm_actor_and_a_process_without_ray_give_the_same_bit_for_bit(started: Started, tmp_path: Path) -> None:
-    """Two trials, one after another, in one actor: nothing of the first is left in the second."""
-    from trainables.trial.runner import TrialRun
-    from trainables.workers.ray_processes import TrialActor
+def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
+    trial_inputs: TrialInputs, joined: dict[str, str], tmp_path: Path
+) -> None:
+    """What was under way at a kill goes on from its checkpoint, what was done is not touched: all is as if undisturbed.
 
-    cold, warm = Storage(tmp_path / "cold"), Storage(tmp_path / "warm")
-    other, trial = (Trial.model_validate(started.result(name)["config"]) for name in ("none", "gru"))
-    list(TrialRun(trial, cold).run_events())
-    first, second = ({"trial": one.model_dump_json(), "storage": str(warm.root)} for one in (other, trial))
-    actor = TrialActor(first)
+    The whole fault matrix: tests/faults/test_faults.py.
+    """
+    store, base = Storage(tmp_path / "runs"), Storage(tmp_path / "undisturbed")
+    settings = fault_sweep.write_inputs(trial_inputs, tmp_path)
+    only = ["method=ga", "rectifier.name=gru"]
+    small_sweep.evaluate_references(make_plan(apply_overrides(SWEEP, settings), store, only=only), store)
+    arguments = fault_sweep.type_words(settings, "--only", only[0], "--only", only[1], "--max-concurrent", "1")
+    one = Round(0, tmp_path, arguments, joined, random.Random(0), Watch(store))
+    with one.followed():
+        driver = one.start()
+        killed, step = kill_at_a_checkpoint(one, driver)
+        first = one.saved
+        one.wait_for(driver, 1)
+        one.record_fault(driver)
+        one.saved = first | one.saved
+        driver.process.kill()
+        driver.end(-9)
+        done = len(one.results())
+        assert f": 2 trials, {done} done, {2 - done} to run" in one.start("--resume").end()
+    results = {name: store.result(name) or {} for name in fault_sweep.sweep_of(store).trials}
+    assert [result.get("status") for result in results.values()] == ["finished"] * 2
+    assert (rewritten(one), twice(one.watch, ()), list(mirrored(store)), litter(store)) == ([], [], [], [])
+    assert restarted(one) == []
+    assert results[killed]["training"]["resumed_at"] >= step
+    for name in results:
+        list(TrialRun(Trial.model_validate(results[name]["config"]), base).run_events())
+    assert differences(store, base, results) == []
 
-    def finish() -> dict[str, Any]:
-        while not (told := actor.step())["done"]:
-            pass
-        return told
 
-    before = finish()
-    assert actor.reset_config(second)
-    after = finish()
-    assert [told["id"] for told in (before, after)] == [other.id(), trial.id()]
-    result = warm.result(trial.id()) or {}
-    assert (after["phase"], after["status"], after["halves"]) == ("done", "finished", result["halves"])
-    assert after["forget_quality"] == result["metrics"]["forget_quality"]
-    same(warm, cold, trial, kept=False)
-    same(started.store, cold, trial, kept=False)
-    same(warm, started.store, other, kept=False)
+def kill_at_a_checkpoint(one: Round, driver: Command) -> tuple[str, int]:
+    """Kill the worker of a trial that has a checkpoint: the trial, and the step that it goes on from."""
+    deadline = time.monotonic() + PATIENCE
+    while not saved(one.store):
+        assert driver.running, driver.said
+        assert time.monotonic() < deadline, driver.said
+        time.sleep(0.01)
+    one.record_fault(driver)
+    killed, (_, step) = next(iter(one.saved.items()))
+    told = read_json(one.store.trial(killed) / PROGRESS) or {}
+    psutil.Process(told["pid"]).kill()
+    return killed, step
 
 
 @pytest.mark.slow

@@ -1,10 +1,7 @@
 """What must hold after a fault and a resume: nothing lost, nothing doubled, nothing other than undisturbed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -19,37 +16,26 @@ KEPT = (CONFIG, RESULT, STEPS, ROWS, "weights")
 OTHERS = ("collapsed", "diverged", "failed", "out_of_memory", "lost", "missing")
 
 
-@dataclass
-class Outcome:
-    """What went wrong in a round."""
+def outcome(done: Round, base: Storage, uri: str | None = None) -> dict[str, list[str]]:
+    """Judge a round's storage by an undisturbed one's, and the tracking server at `uri` (else the storage's own).
 
-    lost: list[str] = field(default_factory=list)
-    """Planned trials without a finished result."""
-    doubled: list[str] = field(default_factory=list)
-    """Trials that finished twice, whose result was written again, or that nobody planned."""
-    wrong: list[str] = field(default_factory=list)
-    """Trials whose numbers are not an undisturbed run's."""
-    mlflow: list[str] = field(default_factory=list)
-    """Where MLflow is not what the storage is."""
-    restarted: list[str] = field(default_factory=list)
-    """Trials that had a checkpoint when the fault came, and began again before it."""
-    litter: list[str] = field(default_factory=list)
-    """What is left of checkpoints, of writes that were cut off and of Ray's own state."""
-
-
-def outcome(done: Round, base: Storage, uri: str | None = None) -> Outcome:
-    """Judge a round's storage by an undisturbed one's, and the tracking server at `uri` (else the storage's own)."""
+    Each count is of docs/reliability.md; only what is wrong is returned.
+    """
     store, expected = done.store, set(sweep_of(base).trials)
     listed, after = sweep_of(store).trials, done.results()
     finished = {name for name in after if (store.result(name) or {})["status"] == "finished"}
-    found = Outcome(lost=sorted(expected - finished), wrong=differences(store, base, expected & finished))
+    lost = sorted(expected - finished)
     if sorted(listed) != sorted(expected):
-        found.lost.append(f"the sweep's file lists {len(listed)} trials, {len(set(listed))} different ones")
-    found.doubled = [*sorted(after.keys() - expected), *rewritten(done), *twice(done.watch, done.again)]
-    found.mlflow = list(mirrored(store, uri))
-    found.restarted = restarted(done)
-    found.litter = litter(store)
-    return found
+        lost.append(f"the sweep's file lists {len(listed)} trials, {len(set(listed))} different ones")
+    found = {
+        "lost": lost,
+        "doubled": [*sorted(after.keys() - expected), *rewritten(done), *twice(done.watch, done.again)],
+        "other numbers": differences(store, base, expected & finished),
+        "MLflow differs": list(mirrored(store, uri)),
+        "restarted": restarted(done),
+        "litter": litter(store),
+    }
+    return {count: names for count, names in found.items() if names}
 
 
 def rewritten(done: Round) -> list[str]:
@@ -88,7 +74,6 @@ def restarted(done: Round) -> list[str]:
 
 
 def differences(store: Storage, base: Storage, names: Iterable[str]) -> list[str]:
-    """Trials whose metrics, steps or rows differ, to the last bit."""
     return sorted(name for name in names if numbers(store, name) != numbers(base, name))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -13,7 +15,6 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.faults.sweep import PATIENCE
@@ -38,7 +39,6 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 def fill(folder: Path) -> Path:
-    """Write a file until nothing more goes onto the disk."""
     path = folder / "filler"
     with path.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
         while True:
@@ -82,14 +82,15 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
         self.folder.mkdir(exist_ok=True)
         places = ["--backend-store-uri", f"sqlite:///{self.folder / 'mlflow.db'}"]
         places += ["--artifacts-destination", str(self.folder / "artifacts")]
         where = ["--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
         typed = [sys.executable, "-m", "mlflow", "server", *places, *where]
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(typed, cwd=self.folder, env=clean_environment(), stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                typed, cwd=self.folder, env=clean_environment(), stdout=log, stderr=log, start_new_session=True
+            )
         deadline = time.monotonic() + PATIENCE
         while not self.answers():
             assert self.process.poll() is None, (self.folder / "log").read_text()
@@ -104,16 +105,10 @@ class Server:
             return False
 
     def kill(self) -> None:
-        """SIGKILL it and its workers."""
-        if self.process is None:
-            return
-        with contextlib.suppress(psutil.NoSuchProcess):
-            whole = psutil.Process(self.process.pid)
-            for process in [whole, *whole.children(recursive=True)]:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-        self.process.wait()
-        self.process = None
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
 
     def __enter__(self) -> Server:
         self.start()

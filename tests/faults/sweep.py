@@ -1,7 +1,5 @@
 """A real sweep of nine tiny trials that faults are done to: started, watched, hit at a random moment, resumed."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import shutil
@@ -12,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -76,7 +75,6 @@ class Command:
 
 
 def begin(log: Path, module: str, *arguments: object, **env: str) -> Command:
-    """Start `python -m module arguments` from the root, its environment clean."""
     typed = [sys.executable, "-m", module, *map(str, arguments)]
     with log.open("wb") as stream:
         process = subprocess.Popen(
@@ -188,7 +186,7 @@ class Round:
         return done >= milestone if milestone else done > 0 or any(self.store.root.glob("trials/*/progress.json"))
 
     @contextlib.contextmanager
-    def followed(self) -> Iterator[Round]:
+    def followed(self) -> Iterator[Self]:
         """Watch the storage meanwhile, and leave nothing running."""
         over = threading.Event()
         watching = threading.Thread(target=self.watch.follow, args=(over,), daemon=True)

@@ -4,21 +4,15 @@
 `SEED=N ROUNDS=1`.
 """
 
-from __future__ import annotations
-
-import contextlib
 import csv
 import json
-import multiprocessing
 import os
 import random
 import resource
-import runpy
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
@@ -26,7 +20,7 @@ import pytest
 from search_spaces.schema import sweep as spaces
 from tests.docs.test_readme import options
 from tests.support import fuzzing, shrunk_sweeps
-from tests.support.environment import ROOT, RunModule
+from tests.support.environment import ROOT, RunModule, clean_environment
 
 pytestmark = pytest.mark.faults
 FIRST = int(os.environ.get("SEED") or 0)
@@ -46,21 +40,8 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "trainables.evaluate": (),
     "trainables.export": ("0123456789ab",),
 }
-
-LIBRARIES = ("pandas", "pyarrow.parquet", "matplotlib.pyplot", "mlflow", "pydantic", "typer", "transformers")
-LIBRARIES += ("mlflow.store.tracking.sqlalchemy_store", "alembic.command")
-LIBRARIES += ("platform.tracking.runs", "platform.cluster.__main__")
 MEMORY = 6 * 2**30
 """Bytes of data that a command may take: one that reads a file without end is stopped there."""
-
-
-@dataclass(frozen=True)
-class Done:
-    """How a command ended: `status` is None if it had to be stopped after its seconds."""
-
-    status: int | None
-    out: str
-    err: str
 
 
 def dice_of(count: int) -> Iterator[tuple[int, random.Random]]:
@@ -68,67 +49,32 @@ def dice_of(count: int) -> Iterator[tuple[int, random.Random]]:
         yield seed, random.Random(seed)
 
 
-def find_problem(done: Done) -> str:
-    """Return what is wrong with how a command ended; empty if it is a result or one clear line."""
-    if done.status is None:
-        return "it does not end"
-    if done.status not in (0, 1, 2) or "Traceback" in done.err:
-        return f"status {done.status}: {done.err[-300:]}"
-    told = any(line.startswith(("error: ", "╭─ Error")) or "Usage:" in line for line in done.err.splitlines())
-    if done.status == 2 and not told:
-        return f"no message: {done.err[-300:]}"
-    return f"{len(done.err)} characters" if len(done.err) > LONGEST and "Usage:" not in done.err else ""
-
-
-@pytest.fixture(scope="module")
-def server() -> ForkServerContext:
-    """Return a context whose processes begin with the libraries that commands import."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*LIBRARIES, *ARGUMENTS])
-    return context
-
-
-def run_command(
-    context: ForkServerContext,
-    output: Path,
-    module: str,
-    *arguments: object,
-    folder: Path = ROOT,
-    seconds: float = 60,
-) -> Done:
-    """Run `python -m module arguments` in `folder`; what it prints goes to files in `output`."""
-    words = [str(argument) for argument in arguments]
-    process = context.Process(target=_run, args=(output, folder, module, words))
-    process.start()
-    process.join(seconds)
-    status = process.exitcode
+def find_problem(status: int | None, said: str) -> str:
+    """Return what is wrong with how a command ended (None: stopped); empty if it is a result or one clear line."""
     if status is None:
-        process.kill()
-        process.join()
-    out, err = ((output / name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
-    return Done(status, out, err)
+        return "it does not end"
+    if status not in (0, 1, 2) or "Traceback" in said:
+        return f"status {status}: {said[-300:]}"
+    told = any(line.startswith(("error: ", "╭─ Error")) or "Usage:" in line for line in said.splitlines())
+    if status == 2 and not told:
+        return f"no message: {said[-300:]}"
+    return f"{len(said)} characters" if len(said) > LONGEST and "Usage:" not in said else ""
 
 
-def _run(output: Path, folder: Path, module: str, arguments: list[str]) -> None:
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    os.chdir(folder)
-    os.environ |= {"COLUMNS": "160", "NO_COLOR": "1"}
-    with _redirected(output / "out", 1), _redirected(output / "err", 2):
-        sys.argv = [module, *arguments]
-        for name in (module, f"{module}.__main__"):  # imported ahead, and run now under the name __main__
-            sys.modules.pop(name, None)
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-@contextlib.contextmanager
-def _redirected(file: Path, descriptor: int) -> Iterator[None]:
-    stream = sys.stdout if descriptor == 1 else sys.stderr
-    with file.open("wb") as target:
-        os.dup2(target.fileno(), descriptor)
-    try:
-        yield
-    finally:
-        stream.flush()
+def run_command(folder: Path, module: str, *arguments: object) -> tuple[int | None, str, str]:
+    """Run `python -m module arguments` in `folder`; return its status, None if it had to be stopped, and its texts."""
+    typed = [sys.executable, "-m", module, *map(str, arguments)]
+    environment = clean_environment(PYTHONPATH=str(ROOT), COLUMNS="160", NO_COLOR="1")
+    with subprocess.Popen(
+        typed, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as process:
+        resource.prlimit(process.pid, resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        try:
+            out, said = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return None, "", ""
+    return process.returncode, out, said
 
 
 @pytest.fixture(scope="module")
@@ -157,18 +103,16 @@ def type_line(dice: random.Random, store: Path, folder: Path) -> tuple[str, list
     return module, [*words, *(["--storage", str(store)] if "--storage" in known and dice.random() < 0.9 else [])]
 
 
-def test_command_lines(
-    server: ForkServerContext, storages: dict[str, tuple[Path, list[str]]], root: Path, tmp_path: Path
-) -> None:
-    """2,000 of them, in a folder that has what the commands look for."""
+def test_command_lines(storages: dict[str, tuple[Path, list[str]]], root: Path, tmp_path: Path) -> None:
+    """200 of them, in a folder that has what the commands look for."""
     place = tmp_path / "checkout"
     shutil.copytree(storages["own"][0], place / "runs")
     shutil.copy(root / "cluster.yaml", place)
     problems = []
-    for seed, dice in dice_of(2000):
+    for seed, dice in dice_of(200):
         module, words = type_line(dice, place / "runs", tmp_path)
-        done = run_command(server, tmp_path, module, *words, folder=place)
-        if problem := find_problem(done):
+        status, _, said = run_command(place, module, *words)
+        if problem := find_problem(status, said):
             problems.append(f"seed {seed}: {module} {[word[:60] for word in words]}: {problem}")
     assert not problems, "\n".join(problems)
 
@@ -184,9 +128,7 @@ def damage_storage(root: Path, dice: random.Random) -> str:
     return f"{file.relative_to(root)}: {way}"
 
 
-def test_damaged_storages(
-    server: ForkServerContext, storages: dict[str, tuple[Path, list[str]]], tmp_path: Path
-) -> None:
+def test_damaged_storages(storages: dict[str, tuple[Path, list[str]]], tmp_path: Path) -> None:
     """60 of them: each command ends with a result or one clear line, and all agree on how many trials are done."""
     problems = []
     for seed, dice in dice_of(60):
@@ -196,12 +138,12 @@ def test_damaged_storages(
         shutil.rmtree(store, ignore_errors=True)
         shutil.copytree(source, store, copy_function=os.link)
         done_to_it = damage_storage(store, dice)
-        found = judge(server, tmp_path, name, typed, store)
+        found = judge(tmp_path, name, typed, store)
         problems += [f"seed {seed}: {name}, {done_to_it}: {problem}" for problem in found]
     assert not problems, "\n".join(problems)
 
 
-def judge(server: ForkServerContext, place: Path, name: str, typed: list[str], store: Path) -> Iterator[str]:
+def judge(place: Path, name: str, typed: list[str], store: Path) -> Iterator[str]:
     """Yield what is wrong with what the commands say of a damaged storage."""
     lines = {
         "platform.status": [name, "--json"],
@@ -210,17 +152,19 @@ def judge(server: ForkServerContext, place: Path, name: str, typed: list[str], s
         "platform.tracking": ["sync", name],
     }
     shutil.rmtree(place / "report", ignore_errors=True)
-    said = {}
+    printed = {}
     for module, words in lines.items():
-        said[module] = run_command(server, place, module, *words, "--storage", store)
-        if problem := find_problem(said[module]):
+        status, out, said = run_command(ROOT, module, *words, "--storage", store)
+        if problem := find_problem(status, said):
             yield f"{module}: {problem}"
+        if status == 0:
+            printed[module] = out
     done = {}
-    if said["platform.status"].status == 0:
-        done["status"] = json.loads(said["platform.status"].out)["counts"]["done"]
-    if said["platform.sweep"].status == 0:
-        done["plan"] = sum(trial["done"] for trial in json.loads(said["platform.sweep"].out)["trials"])
-    if said["analysis.report"].status == 0:
+    if "platform.status" in printed:
+        done["status"] = json.loads(printed["platform.status"])["counts"]["done"]
+    if "platform.sweep" in printed:
+        done["plan"] = sum(trial["done"] for trial in json.loads(printed["platform.sweep"])["trials"])
+    if "analysis.report" in printed:
         shown = [*csv.DictReader((place / "report/tables/trials.csv").open(encoding="utf-8"))]
         done["report"] = sum(trial["status"] == "finished" for trial in shown)
     if len(set(done.values())) > 1:

@@ -3,8 +3,6 @@
 `make test-faults SEED=N ROUNDS=M` takes other seeds and so many; a problem is told with its seed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -3,8 +3,6 @@
 `make test-faults SEED=N ROUNDS=M` takes other seeds and so many; a problem is told with its seed.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -18,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.test_fuzz_commands import Done, dice_of, find_problem
+from tests.faults.test_fuzz_commands import dice_of, find_problem
 from tests.support import tiny
 from tests.support.environment import ROOT, clean_environment
 from tests.support.strange_server import MANNERS, serve_strangely
@@ -52,17 +50,8 @@ FOLDERS = (
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 TEMPLATES = (LOOP * 9, "{% for a in range(90000) %}{{ 'x' * 4000 }}{% endfor %}", "{% if %}", "{{ x.y.z }}")
 TEMPLATES += ("{{ raise_exception('\x1b[2J') }}", "{% include '/etc/passwd' %}", "{{ messages.__class__.__mro__ }}")
-TEXTS = (
-    "../../../out",
-    "\x1b[2J",
-    "$(touch ran)",
-    "'; touch ran; '",
-    "x" * 100_000,
-    "\u202e",
-    "%s",
-    "\x00",
-    *TEMPLATES,
-)
+TEXTS = ("../../../out", "\x1b[2J", "$(touch ran)", "'; touch ran; '", "x" * 100_000, "\u202e", "%s", "\x00")
+TEXTS += TEMPLATES
 TEXTS += ("!!python/object/apply:os.system ['touch ran']", "[" * 5000, "&a [*a]", "/etc/passwd", "=cmd|'x'!A0", "<b>")
 
 
@@ -129,7 +118,7 @@ def find_wrong(typed: str, place: Path, server: str, asked: threading.Event, sto
         return ""
     if first and (word or ended) > first + WORD_SECONDS:
         return f"no word for {(word or ended) - first:.0f} s"
-    return find_problem(Done(status, text, text))
+    return find_problem(status, text)
 
 
 def list_files(folder: Path) -> set[Path]:

@@ -12,12 +12,10 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from analysis import paper
-from analysis.figures import bars, catalog, rectifiers, sensitivity, style, tradeoff
-from analysis.figures.panel_data import select_rows_varying_gamma_tau
+from analysis.figures import bars, catalog, rectifiers, style, tradeoff
 from analysis.stats.rectifier_comparison import Comparison, compare_rectifiers
-from tests.support.arena_store import write_arena
 from tests.support.figure_texts import labels, overlapping, texts
-from tests.support.grid_sweep import FQ, grid_results, paper_values
+from tests.support.ruled_sweeps import grid_results, paper_values, write_arena
 from tests.support.sweep_store import GRU, MODELS, NONE, Results, make_sweep
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Selection
@@ -83,19 +81,6 @@ def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: P
     assert overlapping(figure) == []
 
 
-def test_equal_numbers_give_equal_bytes(grid_sweep: Results, tmp_path: Path) -> None:
-    points = sensitivity.sensitivity_points(select_rows_varying_gamma_tau(grid_sweep.tidy_frame), "gamma")
-    for folder in ("one", "two"):
-        style.save_figure(sensitivity.draw(points.loc[points["metric"] == FQ]), tmp_path / folder, "gamma", points)
-    names = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert names == ["gamma.csv", "gamma.pdf", "gamma.png", "gamma.svg"]
-    for name in names:
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
-
-
-# A method is a colour and a rectifier a mark
-
-
 def contrast(colour: str) -> float:
     """Against white, by WCAG 2.2: 1.05 over the relative luminance and 0.05."""
     parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
@@ -116,9 +101,6 @@ def test_every_pair_of_method_and_rectifier_has_its_own_colour_and_mark() -> Non
     assert min(contrast(colour) for colour in (style.GREY, style.GAIN, style.LOSS)) >= 4.5, "they are of texts, too"
     for one, other in combinations([*colours.values(), style.GAIN, style.LOSS], 2):
         assert sum((a - b) ** 2 for a, b in zip(to_rgb(one), to_rgb(other), strict=True)) ** 0.5 > 0.12, (one, other)
-
-
-# The forest plot of rectifiers
 
 
 SHIFTS = {"none": 0.0, "gru": 3.0, "sago": -2.0, "blur": 0.05, "clip": 1.0}
@@ -168,12 +150,3 @@ def test_forest_plot(comparison: Comparison) -> None:
     assert labels(forest) == set(rectifiers.SIGN_WORDS.values())
     assert [text.get_text() for text in panels[0].get_yticklabels()] == ["BLUR", "SAGO", "GRU"]
     assert not overlapping(forest)
-
-
-def test_below_five_seeds_lines_are_from_the_lowest_to_the_highest(tmp_path: Path) -> None:
-    found = compare_rectifiers(write_arena(tmp_path, value, names=("none", "gru", "clip"), seeds={1e-3: range(3)}))
-    figure = draw(found)
-    gains = found.differences.loc[found.differences["metric"] == "forget_quality"].set_index("rectifier")["gains"]
-    lines = [sorted(line.get_xdata()) for line in figure.axes[0].lines if len(line.get_xdata()) == 2][1:]  # type: ignore[arg-type]
-    assert np.array(sorted(lines)) == pytest.approx(np.array(sorted([min(one), max(one)] for one in gains)), rel=1e-3)
-    assert labels(figure) == set()

@@ -1,7 +1,5 @@
 """The notebooks: without outputs as they are kept, and executed from the first cell to the last on invented sweeps."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +11,7 @@ from nbclient import NotebookClient
 
 from tests.support import benchmark_store
 from tests.support.environment import ROOT, clean_environment
-from tests.support.grid_sweep import write_grid
+from tests.support.ruled_sweeps import write_grid
 from tests.support.sweep_store import write_store, write_vectors
 
 FOLDER = ROOT / "analysis" / "notebooks"
@@ -46,7 +44,6 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
 
 
 def outputs(cells: list[Any], kind: str) -> list[str]:
-    """Return what the cells show of one kind, such as image/png."""
     every = [output for cell in cells for output in cell.outputs]
     return [output["data"][kind] for output in every if kind in output.get("data", {})]
 

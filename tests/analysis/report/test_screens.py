@@ -1,7 +1,5 @@
 """First screens of reports in a browser: what is seen without scrolling, and that nothing is cut."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis import report
-from tests.support import arena_store, benchmark_store, sweep_store
+from tests.support import benchmark_store, ruled_sweeps, sweep_store
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -19,8 +17,7 @@ BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil
 STORES: dict[str, Callable[[Path], object]] = {
     "tiny": sweep_store.write_store,
     "own": lambda folder: benchmark_store.write_store(folder, "own"),
-    "arena": lambda folder: arena_store.write_arena(folder, lambda _, name, seed, lr: (-9 + seed / 9, len(name) / 9)),
-    "tofu_phi": lambda folder: None,  # the paper's tables
+    "arena": lambda folder: ruled_sweeps.write_arena(folder, lambda _, name, seed, lr: (-9 + seed / 9, len(name) / 9)),
 }
 CUT = """() => [...document.querySelectorAll("body *")].filter(one => !one.closest(".wide, pre") &&
   one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML.slice(0, 80))"""
@@ -44,10 +41,9 @@ def browser() -> Iterator[Any]:
 def test_the_first_screen_has_the_answer(name: str, browser: Any, tmp_path: Path) -> None:
     """At 1300 px the sentence, the picture and the table are within 800 px; at 420 px the picture begins there."""
     STORES[name](tmp_path / "store")
-    source = report.NumbersSource.PAPER if name == "tofu_phi" else report.NumbersSource.RUNS
-    made = report.build_report(name, tmp_path / "store", tmp_path / "report", source=source) / "index.html"
-    for width, scheme in ((1300, "light"), (1300, "dark"), (420, "light"), (420, "dark")):
-        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    made = report.build_report(name, tmp_path / "store", tmp_path / "report") / "index.html"
+    for width in (1300, 420):
+        page = browser.new_page(viewport={"width": width, "height": 800})
         page.goto(made.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         picture, table = (page.locator(one).first.bounding_box() for one in ("img", "table"))

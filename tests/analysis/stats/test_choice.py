@@ -1,7 +1,5 @@
 """Whom a report shows: the sweep's selection rule, halves of the rows, steps, in every part of the page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -112,9 +110,6 @@ def test_chosen_steps_and_trials_that_ended_early_are_shown(tmp_path: Path) -> N
     chosen = pd.read_csv(folder / "tables/chosen.csv", dtype="str")
     assert chosen[["Seeds", "chosen_step"]].values.tolist() == [["0, 1", "20, 10"], ["0", "—"]]
     assert pd.read_csv(folder / "tables/trials.csv")["chosen_step"].tolist()[:2] == [10, 20]
-
-
-# What attacks brought back
 
 
 copy, store = sweep_store.store_copy, sweep_store.tiny_store

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from analysis.stats import rectifier_comparison as comparison
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.significance import summarise_differences
-from tests.support.arena_store import NAMES, write_arena
+from tests.support.ruled_sweeps import NAMES, write_arena
 
 SHIFTS = {"none": 0.0, "gru": 3.0, "sago": -2.0, "blur": 0.05}
 numbers = st.floats(-50, 50).map(lambda value: round(value, 3))

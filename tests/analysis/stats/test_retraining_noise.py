@@ -1,7 +1,5 @@
 """The noise of retraining: KLoM, FQ against several retain models, and what lies within their band."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -91,6 +91,15 @@ def with_rows(store: Path, trial: str, halves: bool = False, **given: Any) -> li
     return records
 
 
+def test_intervals_are_of_the_rows_that_are_reported(tmp_path: Path) -> None:
+    records = with_rows(tmp_path, "gru", halves=True, rectifier=GRU)
+    write_sweep(tmp_path, ["gru"], selection={"halves": True})
+    parts = benchmarks.get_benchmark("tofu").utility_by_row(Benchmark(), benchmarks.every_other(records, 1))
+    (row,) = read(tmp_path).chosen_values.to_dict("records")
+    assert (row["low"], row["high"]) == row_bootstrap.percentile_interval(row_bootstrap.resample_utility(parts))
+    assert row["model_utility"] == pytest.approx(row_bootstrap.harmonic_utility(parts))
+
+
 def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
     for seed in (0, 1):
         with_rows(tmp_path, f"plain{seed}", seed=seed)
@@ -111,19 +120,3 @@ def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
     assert all(frame["low"].dropna() < frame["model_utility"][:3])
     row = detail_tables.tabulate_seeds(results).iloc[2]
     assert (row["KS D"], row["n"], row["Method"]) == ("0.250", "12", "GA w/ GRU")
-
-
-def test_intervals_are_of_the_rows_that_are_reported(tmp_path: Path) -> None:
-    records = with_rows(tmp_path, "gru", halves=True, rectifier=GRU)
-    write_sweep(tmp_path, ["gru"], selection={"halves": True})
-    results = read(tmp_path)
-    frame = results.chosen_values
-    parts = benchmarks.get_benchmark("tofu").utility_by_row(Benchmark(), benchmarks.every_other(records, 1))
-    assert frame.loc[0, ["low", "high"]].tolist() == list(
-        row_bootstrap.percentile_interval(row_bootstrap.resample_utility(parts))
-    )
-    assert (
-        frame.loc[0, "model_utility"]
-        == results.runs.loc[0, "model_utility"]
-        == pytest.approx(row_bootstrap.harmonic_utility(parts))
-    )

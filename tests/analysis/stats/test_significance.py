@@ -1,7 +1,5 @@
 """What a report says of chance: paired tests over seeds, changes that count, equal utility."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -125,9 +123,6 @@ def test_holm(values: list[float]) -> None:
                 break
             rejected += 1
         assert (adjusted.dropna() < level).sum() == rejected
-
-
-# Which setting matters
 
 
 def make_runs(store: Path, count: int, failed: int = 0) -> pd.DataFrame:

@@ -8,15 +8,28 @@ import pandas as pd
 import pytest
 
 from analysis.number_format import DASH
-from analysis.tables import detail_tables, table_definitions
-from analysis.tables.markdown_latex import Cell, to_markdown
-from analysis.tables.paper_tables import fill_table
+from analysis.tables import detail_tables, paper_tables, table_definitions
+from analysis.tables.markdown_latex import Cell, Table, to_markdown
+from analysis.tables.paper_tables import FilledTable, fill_table
 from tests.support import sweep_store
 from tests.support.benchmark_store import write_store as write_benchmark
 from tests.support.sweep_store import GRU, NONE, Results, grid, make_sweep, read
-from tests.support.table_sheets import find_row, main_sheet, paper_sheets
 
 LLAMA = "Llama-2-7B-chat"
+
+
+def main_sheet(results: Results) -> FilledTable:
+    """Return a sweep's main table."""
+    return fill_table(table_definitions.main_layout(results), results.tidy_frame)
+
+
+def paper_sheets(results: Results, with_paper: bool = False) -> list[FilledTable]:
+    return paper_tables.fill_paper_tables({"sweep": results}, with_paper)
+
+
+def find_row(table: Table, label: str, below: int = 0) -> list[Cell]:
+    """Return the cells of the row so many lines below the one with this label."""
+    return list(table.cells.iloc[list(table.cells.index).index(label) + below])
 
 
 def write_llama(store: Path, backbone: str = LLAMA) -> Results:
@@ -122,9 +135,6 @@ def test_a_sweep_has_the_tables_of_what_it_varied(
     write(tmp_path)
     sheets = paper_sheets(read(tmp_path), with_paper=True)
     assert [one.layout.table for one in sheets] == names
-
-
-# The main table
 
 
 store, results = sweep_store.tiny_store, sweep_store.tiny_results

@@ -25,7 +25,6 @@ Row = dict[str, str]
 
 @cache
 def printed(table: str) -> list[Row]:
-    """The table's rows as text."""
     with Path(paper.__file__).with_name(f"{table}.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
@@ -70,9 +69,6 @@ def lattice_rows(row: Row) -> int | None:
     return ROWS[row["split"]] if row["metric"] == FQ else QUESTIONS.get(row["metric"])
 
 
-# (a) attainable values
-
-
 @pytest.mark.parametrize("table", [*TOFU, "wmdp"])
 def test_values_are_attainable_but_for_the_errata(table: str) -> None:
     sized = [(row, rows) for row in printed(table) if (rows := lattice_rows(row)) is not None]
@@ -92,8 +88,6 @@ def test_erratum_is_off_the_lattice_as_printed_and_on_it_as_corrected(erratum: E
     if erratum.corrected is not None:
         assert on_lattice(erratum.corrected, row["metric"], rows)
 
-
-# (b) tables that must agree
 
 LLAMA = {"backbone": "Llama-2-7B-chat", "split": "forget05"}
 SAME = [
@@ -130,9 +124,6 @@ def test_calibrated_utility_is_its_share_of_the_original(table: str) -> None:
     rows = [row for row in pick(table, metric=MU) if row["method"] != "original"]
     assert len(rows) == 12
     assert [row for row in rows if row["value"] != f"{0.52 * float(row['target']):.2f}"] == []
-
-
-# (c) the files
 
 
 @pytest.mark.parametrize("table", TABLES)

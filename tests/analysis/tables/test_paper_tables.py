@@ -30,7 +30,7 @@ TIES = {
     "tofu_main": {
         ("Llama-2-7B-chat", "forget05", "FQ ↑", "NPO+KL"),
         ("Llama-2-7B-chat", "forget05", "FQ ↑", "SimNPO+GD"),
-    },
+    }
 }
 """Ties of which the paper prints one bold and not the other, which is the method's own row."""
 
@@ -56,7 +56,6 @@ def body(source: str, table: str) -> str:
 
 
 def plain(cell: str) -> str:
-    """A cell's text without its marks."""
     return " ".join(re.sub(r"\\multirow\{\d\}\{\*\}|\\textbf|\\;|[~{}$]", " ", cell).split())
 
 

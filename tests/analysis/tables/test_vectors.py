@@ -5,16 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from analysis import report
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.tables import detail_tables, paper_tables
 from analysis.tables.markdown_latex import to_latex, to_markdown
 from analysis.tables.paper_tables import FilledTable
+from tests.analysis.tables.test_layouts import main_sheet, paper_sheets
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, NONE, Results, calibrated, grid, make_sweep
-from tests.support.table_sheets import main_sheet, paper_sheets
 
 store, results = sweep_store.vectors_store, sweep_store.vectors_results
 
@@ -102,14 +100,3 @@ def test_uwc_shows_the_setting_of_the_main_table(tmp_path: Path) -> None:
     values = tables["tofu_uwc_ga"].csv_frame.set_index(["rectifier", "target", "metric"])["value"].to_dict()
     assert values["gru", "0.85", "forget_quality"] < -20 < values["none", "0.85", "forget_quality"]
     assert grid(to_markdown(tables["tofu_uwc_gd"].table))[-1] == ["GD (95%)", "—", "0.85"]
-
-
-def test_the_report_shows_them(store: Path, tmp_path: Path) -> None:
-    done = CliRunner().invoke(report.app, ["vectors", "--storage", str(store), "--output", str(tmp_path)])
-    assert (done.exit_code, done.stderr) == (0, "")
-    for stem in ("main", "tofu_retain_free", "tofu_uwc_npo"):
-        assert {path.suffix for path in tmp_path.glob(f"tables/{stem}.*")} == {".csv", ".md", ".tex"}
-    assert {"strength", "uwc", "tradeoff"} <= {path.stem for path in tmp_path.glob("figures/*.svg")}
-    page = (tmp_path / "index.html").read_text()
-    assert page.count("<img") == len(list(tmp_path.glob("figures/*.svg")))
-    assert "<sup>†</sup>" in page

@@ -1,19 +1,11 @@
 """Cluster files as a person would write them, and what `check` says of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from platform.cluster import check
-
-
-@pytest.fixture(scope="session")
-def shipped(root: Path) -> str:
-    """Return the text of cluster.yaml."""
-    return (root / "cluster.yaml").read_text()
 
 
 @pytest.fixture(autouse=True)

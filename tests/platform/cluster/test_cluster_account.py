@@ -1,28 +1,26 @@
-"""What `platform.cluster account` makes on a pretended AWS, and what Ray starts there of the shipped file."""
-
-from __future__ import annotations
+"""What `platform.cluster account` makes on a pretended AWS."""
 
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from platform.cluster import __main__ as cluster
 from platform.cluster import account
-from platform.cluster.check import load_cluster_file
 from tests.support.cluster_files import fill
-from trainables.common.errors import InputError
+from tests.support.starts import invoke
 
 
+@dataclass
 class Account:
     """moto's AWS for this process, shared by the tests of this module: each works in a region of its own."""
 
-    def __init__(self, shipped: str, path: Path) -> None:
-        self.shipped = shipped
-        self.path = path
+    shipped: str
+    path: Path
 
     def client(self, service: str, region: str = "us-east-1") -> Any:
         import boto3
@@ -30,9 +28,10 @@ class Account:
         return boto3.client(service, region_name=region)  # type: ignore[call-overload]
 
     def prepare(self, **values: str) -> str:
-        """Make what the shipped file with these values needs; return the group's id."""
+        """Make what the shipped file with these values needs; return the group's id, which the command says last."""
         self.path.write_text(fill(self.shipped, **values))
-        return account.prepare_aws_account(load_cluster_file(str(self.path)).provider)
+        done = invoke(cluster.main, "account", self.path)
+        return done.stdout.split()[-1] if done.exit_code == 0 else done.stderr
 
     def sources(self, group: str, region: str) -> list[tuple[str, int | None, list[str]]]:
         """Return protocol, first port and sources of every rule of a group."""
@@ -55,69 +54,24 @@ class Account:
 
 
 @pytest.fixture(scope="module")
-def moto_account(shipped: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    """An AWS with the managed policy and the instance types of the shipped file, and a home where Ray puts its key."""
+def moto_account(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    """An AWS with the managed policy of the shipped file's roles, and a home."""
     from moto import mock_aws
-    from moto.ec2.models import instance_types
     from moto.iam import aws_managed_policies, models
 
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
-        # of 1,400 policies and 1,000 types, which take most of a minute
+        # of 1,400 policies, which take most of a minute
         policies = json.loads(aws_managed_policies.aws_managed_policies_data)
         patch.setattr(
             models, "aws_managed_policies_data", json.dumps({account.EC2_POLICY: policies[account.EC2_POLICY]})
         )
-        known = instance_types.INSTANCE_TYPES
-        types = {name: known[name] for name in ("m7i.2xlarge", "p4de.24xlarge")}
-        patch.setattr(instance_types, "INSTANCE_TYPES", types)
         keys = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "AWS_DEFAULT_REGION": "us-east-1"}
         for name, value in {"HOME": str(home), **keys}.items():
             patch.setenv(name, value)
         with mock_aws():
-            yield Account(shipped, home / "cluster.yaml")
-
-
-@pytest.mark.slow
-def test_ray_starts_what_the_file_says(
-    moto_account: Account, find_problems: Callable[[str], list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Account, check, Ray's bootstrap, one head and one worker: types, spot, GPUs, profiles, and what is open."""
-    from ray.autoscaler._private.aws.node_provider import AWSNodeProvider
-    from ray.autoscaler._private.util import prepare_config, validate_config
-
-    moto_account.path.write_text(fill(moto_account.shipped, security_group_id="FILL IN"))
-    assert cluster.prepare_aws_account(str(moto_account.path)) == 0
-    group = capsys.readouterr().out.split()[-1]
-    filled = fill(moto_account.path.read_text(), security_group_id=group)
-    assert find_problems(filled) == []
-
-    config = prepare_config(yaml.safe_load(filled))
-    validate_config(config)
-    config = AWSNodeProvider.fillout_available_node_types_resources(config)
-    validate_config(config)
-    config = AWSNodeProvider.bootstrap_config(config)
-    node_types = config["available_node_types"]
-    assert {"CPU": 96, "GPU": 8, "accelerator_type:A100": 1}.items() <= node_types["a100"]["resources"].items()
-    assert node_types["head"]["resources"] == {"CPU": 8}
-
-    provider = AWSNodeProvider(config["provider"], config["cluster_name"])
-    for name, node_type in node_types.items():
-        provider.create_node(node_type["node_config"], {"ray-node-type": name}, 1)
-    ec2 = moto_account.client("ec2")
-    found = [item["Instances"][0] for item in ec2.describe_instances()["Reservations"]]
-    head, worker = sorted(found, key=lambda item: item["InstanceType"])
-    assert (head["InstanceType"], worker["InstanceType"]) == ("m7i.2xlarge", "p4de.24xlarge")
-    assert (head.get("InstanceLifecycle"), worker["InstanceLifecycle"]) == (None, "spot")
-    for item, profile in ((head, "unlearning-head"), (worker, "unlearning-worker")):
-        assert item["IamInstanceProfile"]["Arn"].endswith(f"/{profile}")
-        assert [member["GroupId"] for member in item["SecurityGroups"]] == [group]
-    groups = ec2.describe_security_groups()["SecurityGroups"]
-    assert {item["GroupName"] for item in groups} == {"default", "unlearning"}  # Ray made none
-    assert "0.0.0.0/0" not in json.dumps([item["IpPermissions"] for item in groups if item["GroupId"] == group])
-    rules = [("-1", None, [group]), ("tcp", 22, ["203.0.113.7/32"])]
-    assert moto_account.sources(group, "us-east-1") == rules
+            yield Account((root / "cluster.yaml").read_text(), home / "cluster.yaml")
 
 
 BUCKET = {
@@ -147,16 +101,11 @@ def test_an_account_is_made_once_and_mended(moto_account: Account) -> None:
             assert moto_account.rights(role)[action] >= resources
 
 
-def test_an_account_is_not_made_of_what_is_too_wide_or_not_filled_in(
-    moto_account: Account, shipped: str, tmp_path: Path
-) -> None:
+def test_an_account_is_not_made_of_what_is_too_wide_or_not_filled_in(moto_account: Account) -> None:
     """Above all, nothing is opened to the world."""
     region = "eu-west-1"
     for bad in ("0.0.0.0/0", "0.0.0.0/1", "::/0", "2000::/3", "203.0.113.7/33", "home"):
-        with pytest.raises(InputError, match=r"provider\.ssh_from: .*like"):
-            moto_account.prepare(region=region, ssh_from=bad)
-    (tmp_path / "cluster.yaml").write_text(shipped)
-    with pytest.raises(InputError, match=r"provider\.region: fill it in first"):
-        account.prepare_aws_account(load_cluster_file(str(tmp_path / "cluster.yaml")).provider)
+        assert re.match(r"error: .*provider\.ssh_from: .*like", moto_account.prepare(region=region, ssh_from=bad))
+    assert "provider.region: fill it in first" in moto_account.prepare(region="FILL IN")
     groups = moto_account.client("ec2", region).describe_security_groups()["SecurityGroups"]
     assert [group["GroupName"] for group in groups] == ["default"]

@@ -1,7 +1,5 @@
 """A sweep as a RayJob: what kubectl is given, and what is said of following and stopping it."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

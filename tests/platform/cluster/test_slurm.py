@@ -1,7 +1,5 @@
 """What clusters/slurm.sh does on one node and, with stand-ins for Slurm and Ray, on two."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

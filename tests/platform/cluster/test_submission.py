@@ -1,7 +1,5 @@
 """A sweep from a laptop: what is refused here, and what a job server is asked."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +19,6 @@ from tests.trainables.common.test_secrets import HIDDEN, SECRETS, SERVER
 
 signals = starts.signals
 FILE = "cluster_name: some\n"
-# What is refused before anything is sent
 
 
 @pytest.fixture
@@ -63,9 +60,6 @@ def test_a_cluster_that_does_not_answer(file: Path, monkeypatch: pytest.MonkeyPa
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
     assert not [child for child in psutil.Process().children() if script in child.cmdline()]
-
-
-# What is sent
 
 
 class Jobs:

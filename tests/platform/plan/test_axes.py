@@ -1,7 +1,5 @@
 """Any setting as an axis or a range: which trials there are, what the sweep is called, and what is refused."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools
@@ -22,7 +20,6 @@ from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan, Small, point
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
-from trainables.config.shared_artifacts import SharedVector
 from trainables.storage.folder_storage import Storage
 
 make = small_sweep.plan_objectives
@@ -63,19 +60,6 @@ def test_any_setting_multiplies_the_trials_that_read_it(make: MakePlan) -> None:
     assert set(plan.trials_by_study()) == set(make(split).trials_by_study())
 
 
-def test_a_sweep_keeps_its_name_and_trials_when_an_axis_is_added(make: MakePlan) -> None:
-    """The sweep's own rate, or the first of others, stands for the axis in the name."""
-    own, wider = make(), make("training.lr=1e-3,1e-4", "objective.beta=none,0.5")
-    assert wider.name == own.name
-    assert {trial.id() for trial in own.trials} < {trial.id() for trial in wider.trials}
-    fixed, others = make("training.lr=1e-3"), make("training.lr=1e-3,1e-2")
-    assert own.name != fixed.name == others.name == make("training.lr=1e-3,1e-2,1e-1").name
-    assert {trial.id() for trial in fixed.trials} < {trial.id() for trial in others.trials}
-
-
-# ranges
-
-
 def test_a_range_is_for_optuna_and_begins_with_the_published_point(make: MakePlan) -> None:
     typed = ("training.lr=log(1e-6..1e-3)", "rectifier.gamma=0.01..0.99", "training.epochs=1..10", "method=npo")
     plan = make(*typed, "benchmark.split=forget05", strategy="optuna", budget=12)
@@ -89,8 +73,6 @@ def test_a_range_is_for_optuna_and_begins_with_the_published_point(make: MakePla
     beta = make("objective.beta=0.05..1.0", "method=npo", strategy="optuna").spaces["forget05/npo/none"]
     assert beta.published == {"objective.beta": 0.1, "seed": 0}, "the preset's number"
 
-
-# Rules of two gradients: their settings as axes, and pairs that are refused or left out
 
 SPLIT = "benchmark.split=forget05"
 
@@ -141,9 +123,6 @@ def test_a_retain_term_is_not_counted_twice(make: MakePlan) -> None:
     assert rectifiers(make, *weighted, "objective.retain_coefficient=0")
 
 
-# Those of each strategy, of objectives and of task vectors
-
-
 AXES = {
     "benchmark.split": ("forget01", "forget05", "forget10"),
     "method": ("ga", "gd", "npo"),
@@ -179,9 +158,6 @@ def test_every_point_of_any_axes_is_there_exactly_once(chosen: dict[str, list[An
     assert len(trials) == len(expected) == len({trial.id() for trial in trials})
 
 
-# task vectors
-
-
 @pytest.fixture
 def vectors(small: Small, store: Storage) -> MakePlan:
     """The plan of tofu_tiny's task vectors on forget05."""
@@ -203,17 +179,13 @@ def test_each_strength_is_a_trial_and_the_axis_of_rectifiers_does_not_multiply_t
     assert strengths(chosen, "strength") == [6.0, None, None]
 
 
-def directions(plan: Plan) -> list[SharedVector]:
-    return SweepState(plan, {}).directions
-
-
 def test_all_strengths_of_a_seed_share_one_direction(vectors: MakePlan) -> None:
-    assert len(directions(vectors())) == 2
+    assert len(SweepState(vectors(), {}).directions) == 2
     plan = vectors("seed=0,1")
-    assert [made.rectified for made in directions(plan)] == [False, True, True]  # TV has nothing random,
+    assert [made.rectified for made in SweepState(plan, {}).directions] == [False, True, True]  # TV has nothing random,
     assert {trial.seed for trial in plan.trials if trial.method == "tv"} == {0}  # so another seed would be a copy
-    one, other = directions(vectors("task_vector.steps=1")), directions(vectors("task_vector.steps=2"))
-    assert not {made.id() for made in one} & {made.id() for made in other}
+    plans = [vectors("task_vector.steps=1"), vectors("task_vector.steps=2")]
+    assert len({made.id() for one in plans for made in SweepState(one, {}).directions}) == 4
 
 
 def test_published_strength_is_first_or_alone(vectors: MakePlan) -> None:

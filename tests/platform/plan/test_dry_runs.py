@@ -1,7 +1,5 @@
 """`--dry-run` of every named sweep: no network, no GPU, its definition alone (for `own`: a model and rows)."""
 
-from __future__ import annotations
-
 import json
 import math
 import socket
@@ -89,20 +87,3 @@ def test_facts_of_each_sweep(name: str, tmp_path: Path) -> None:
     gpus = [need for need in found["needs"] if " for each trial (a start" in need]
     many = "1 GPU" if ranks == 1 else f"{ranks} GPUs"
     assert gpus == ([] if name in ON_CPU else [f"{many} for each trial (a start counts the cluster's)"])
-
-
-@pytest.mark.usefixtures("no_network")
-def test_a_budget_costs_what_its_trials_cost(tmp_path: Path) -> None:
-    """Of 97 points of a study 12: all alike, but for the published one's neighbour without GRU."""
-    searched, grid = ["--strategy", "optuna", "--trials", 12, "--only", "method=npo"], ["--only", "method=npo"]
-    hours = [json.loads(dry_run("tofu_phi", tmp_path, *each, "--json"))["gpu_hours"] for each in (searched, grid)]
-    plain = json.loads(dry_run("tofu_phi", tmp_path, *grid, "--only", "rectifier.name=none", "--json"))["gpu_hours"]
-    assert hours[0] - plain == pytest.approx((hours[1] - plain) * 12 / 96)
-    assert "strategy optuna, 26 trials of 194 points, 0 done" in dry_run("tofu_phi", tmp_path, *searched).splitlines()
-
-
-@pytest.mark.usefixtures("no_network")
-def test_a_sweep_for_a_gpu_is_planned_on_a_cpu(tmp_path: Path) -> None:
-    found = json.loads(dry_run("tofu_smollm2", tmp_path, "--strategy", "paper", "--set", "resources.gpus=0", "--json"))
-    assert (found["gpu_hours"], [need for need in found["needs"] if "GPU" in need]) == (None, [])
-    assert found["seconds"] > 3600 * 5

@@ -1,7 +1,5 @@
 """Every named sweep on big models, planned offline from its definition alone: counts, table cells, what it needs."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from typing import Any
@@ -53,11 +51,8 @@ def test_one_trial_of_paper_for_each_cell_of_its_table(table: str, store: Storag
 
 def _fills(trial: Trial, row: dict[str, Any]) -> bool:
     """Whether a trial is the one of a table's row; an empty gamma or tau is one that the table does not vary."""
-    same = (trial.method, trial.rectifier.name, trial.benchmark.split) == (
-        row["method"],
-        row["rectifier"],
-        row["split"],
-    )
+    named = (trial.method, trial.rectifier.name, trial.benchmark.split)
+    same = named == (row["method"], row["rectifier"], row["split"])
     told = {"none": None}
     for name in ("gamma", "tau"):
         text = row[name]
@@ -166,15 +161,9 @@ def test_models_that_nobody_published_are_made_where_there_is_a_recipe(store: St
 @pytest.mark.parametrize("backbone", load_backbones(), ids=lambda backbone: backbone.name)
 def test_backbone_is_complete(backbone: Backbone) -> None:
     """Sizes from the models' own names and cards, in billions of parameters."""
-    sizes = {"Llama-2-7B": 6.74, "Phi-1.5": 1.42, "Zephyr-7B": 7.24, "ICLM-7B": 6.74}
-    sizes |= {"Llama-3.2-1B": 1.24, "Llama-3.2-3B": 3.21, "Qwen2.5-1.5B": 1.54}
-    sizes |= {
-        "Llama-3.1-8B": 8.03,
-        "Qwen3-1.7B": 1.72,
-        "gemma-3-1b": 1.00,
-        "SmolLM2-1.7B": 1.71,
-        "SmolLM2-135M": 0.1345,
-    }
+    sizes = {"Llama-2-7B": 6.74, "Phi-1.5": 1.42, "Zephyr-7B": 7.24, "ICLM-7B": 6.74, "Qwen2.5-1.5B": 1.54}
+    sizes |= {"Llama-3.2-1B": 1.24, "Llama-3.2-3B": 3.21, "Llama-3.1-8B": 8.03, "Qwen3-1.7B": 1.72}
+    sizes |= {"gemma-3-1b": 1.00, "SmolLM2-1.7B": 1.71, "SmolLM2-135M": 0.1345}
     expected = next(size for name, size in sizes.items() if backbone.name.startswith(name))
     assert backbone.shape.parameter_count / 1e9 == pytest.approx(expected, rel=0.005)
     assert backbone.template in (*TEMPLATES, CHAT)

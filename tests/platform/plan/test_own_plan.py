@@ -1,15 +1,12 @@
 """The sweep own is planned offline from files and a folder; what is missing or wrong with them is said."""
 
-from __future__ import annotations
-
-import json
 from pathlib import Path
 
 import pytest
 
 from platform.plan import hub_requirements
 from platform.plan.plan import Plan
-from platform.state import disk, manifest, trial_outcomes
+from platform.state import manifest, trial_outcomes
 from platform.sweep import dry_run
 from tests.support import own_rows, tiny
 from tests.support.small_sweep import Small, plan_named
@@ -138,43 +135,10 @@ def test_files_may_move_and_must_not_change(
         setup.check_inputs(moved.trials[0].model_copy(update={"benchmark": changed}))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "precision", "width"), [("bfloat16", "bf16", 2), ("bfloat16", "fp32", 4), ("float32", "bf16", 4)]
-)
-def test_the_forecast_of_the_disk_counts_the_export(
-    dtype: str, precision: str, width: int, files: dict[str, Path], store: Storage, tmp_path: Path
-) -> None:
-    target = tiny.write_model(tmp_path / "mine", layers=1)
-    stated = json.loads((target / "config.json").read_text())
-    (target / "config.json").write_text(json.dumps(stated | {"dtype": dtype}))
-    state = trial_outcomes.read_sweep_state(plan(store, target, files, f"resources.precision={precision}"), store)
-    assert state.plan.shape
-    assert disk.forecast_disk_use(state, store, "none", 1)["exports"] == state.plan.shape.parameter_count * width
-
-
-def test_the_dry_run_says_where_no_step_is_chosen(target: Path, files: dict[str, Path], store: Storage) -> None:
-    without_texts = files | {"forget": files["retain"].with_name("few.jsonl")}
-    tiny.write_rows(without_texts["forget"], [{"question": f"Ask {k}?", "answer": "No."} for k in range(6)])
-    for every, compiled, words in (
-        (2, False, "fp32, 4 steps"),
-        (4, True, "fp32, compiled, 4 steps (without a choice among them: training.eval_every=4)"),
-    ):
-        settings = ("training.max_steps=4", "training.batch_size=2", f"training.eval_every={every}")
-        settings += (f"resources.compile={compiled}",)
-        state = trial_outcomes.read_sweep_state(plan(store, target, without_texts, *settings), store)
-        lines = dry_run.format_dry_run(state, dry_run.describe_plan(state, store, "none", 1), 1)
-        (line,) = (line for line in lines if line.startswith("each trial:"))
-        assert line.endswith(words)
-
-
-# The file of answers that objective.idk names: what it may hold, and whose ids know it
-
-
 METHODS = "method=ga,idk_dpo,idk_nll"
 
 
 def ids(small: Small, store: Storage, *settings: str) -> dict[str, str]:
-    """The id of each method's trial without a rectifier."""
     plan = small.plan(store, METHODS, "rectifier.name=none", "benchmark.split=forget05", *settings)
     return {trial.method: trial.id() for trial in plan.trials}
 
@@ -192,7 +156,8 @@ def test_content_of_the_file_is_in_the_ids_of_those_that_read_it(small: Small, s
         assert len({plain[method], found[0][method], found[1][method]}) == 3
     default = ids(small, store, f"objective.idk={idk_answers.DEFAULT_ANSWERS_FILE}")
     assert default == plain
-    hashes = [small.plan(store, METHODS, f"objective.idk={path}").hash for path in (one, other, same)]
+    chosen = (METHODS, "benchmark.split=forget05")
+    hashes = [small.plan(store, *chosen, f"objective.idk={path}").hash for path in (one, other, same)]
     assert hashes[0] == hashes[2] != hashes[1]
 
 

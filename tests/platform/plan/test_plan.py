@@ -1,7 +1,5 @@
 """What a plan finds: the models and evaluations its trials share, all that is wrong at once, what names a sweep."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil
@@ -98,9 +96,6 @@ def test_fictional_authors_need_nothing_and_have_one_name_everywhere(
     assert make(*settings, sweep=more).hash != here.hash
 
 
-# Everything that is wrong, at once
-
-
 def test_all_problems_are_told_at_once(make: MakePlan, small: Small, tmp_path: Path) -> None:
     broken = tmp_path / "data"
     shutil.copytree(small.data, broken)
@@ -119,29 +114,33 @@ def test_all_problems_are_told_at_once(make: MakePlan, small: Small, tmp_path: P
     assert [message for message in messages if message not in str(error.value)] == []
 
 
-# What names a sweep, and what is done
-
-
 def test_fixed_settings_and_not_axes_name_a_sweep(make: MakePlan) -> None:
-    """More seeds or values of the same sweep join its table; they do not open another."""
-    own = make()
+    """More seeds or values of the same sweep join its table, and keep its trials; they do not open another.
+
+    The sweep's own rate, or the first of others, stands for the axis in the name.
+    """
+    chosen = ("method=ga", "benchmark.split=forget01")
+    own, wider = make(*chosen), make(*chosen, "training.lr=1e-3,1e-4")
+    assert {trial.id() for trial in own.trials} < {trial.id() for trial in wider.trials}
     for settings in (
-        "method=ga observe=7 seed=0,1,2",
-        "observe=none rectifier.gamma=0.1 rectifier.tau=0.01,none rectifier.name=clip,gru",
-        "benchmark.split=forget10 resources.gpu_memory=140 resources.checkpoint_every=7",
+        "observe=none seed=0,1,2 rectifier.gamma=0.1 rectifier.tau=0.01,none rectifier.name=clip,gru",
+        "method=npo benchmark.split=forget05 resources.gpu_memory=140 resources.checkpoint_every=7",
     ):
-        assert make(*settings.split()).name == own.name
+        assert make(*chosen, *settings.split()).name == own.name == wider.name
     assert make(strategy="paper", only=["benchmark.split=forget05", "method=npo"]).name == own.name
-    fixed = ("training.lr=1e-3", "benchmark.template=phi", "objective.beta=0.2")
-    assert len({own.hash, *(make(setting).hash for setting in fixed)}) == 4
+    fixed, others = make(*chosen, "training.lr=1e-3"), make(*chosen, "training.lr=1e-3,1e-2")
+    assert fixed.name == others.name
+    hashes = {make(*chosen, setting).hash for setting in ("benchmark.template=phi", "objective.beta=0.2")}
+    assert len({own.hash, fixed.hash, *hashes}) == 4
 
 
 def test_other_data_or_target_makes_another_sweep(make: MakePlan, small: Small, tmp_path: Path) -> None:
+    one = functools.partial(make, "benchmark.split=forget05")
     other = small_sweep.write_rows(tmp_path / "data", seed=2)
-    hashes = {make().hash, make(f"benchmark.data={other}").hash, make(f"target={small.models / 'retain95'}").hash}
-    assert len(hashes) == 3
+    own = one().hash
+    assert len({own, one(f"benchmark.data={other}").hash, one(f"target={small.models / 'retain95'}").hash}) == 3
     shutil.copytree(small.models / "full", tmp_path / "same weights")
-    assert make(f"target={tmp_path / 'same weights'}").hash == make().hash
+    assert one(f"target={tmp_path / 'same weights'}").hash == own
 
 
 @pytest.mark.parametrize("models", ["models={models}", "models=none"])
@@ -165,9 +164,6 @@ def test_changed_rows_change_the_trials_that_read_them(make: MakePlan, small: Sm
     before, after = make().trials, make(f"benchmark.data={other}").trials
     changed = {old.benchmark.split for old, new in zip(before, after, strict=True) if old.id() != new.id()}
     assert changed == {"forget05"}
-
-
-# The folders that a plan asks for in the place of the hub's models
 
 
 def required_models(name: str, store: Storage, *settings: str) -> list[HubRequirement]:

@@ -1,15 +1,11 @@
 """Requests in a row are one plan: each trial on the model that the one before leaves; what is no row is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from platform.plan.plan import Plan
-from platform.state import disk
-from platform.state.trial_outcomes import read_sweep_state
 from tests.support import own_rows, shrunk_sweeps, tiny
 from tests.support.small_sweep import plan_named
 from trainables.common.errors import InputError
@@ -77,17 +73,6 @@ def test_a_further_request_leaves_the_sweep_and_its_trials_as_they_are(
     assert after.name == before.name
     assert [trial.id() for trial in after.trials[: len(before.trials)]] == [trial.id() for trial in before.trials]
     assert len(after.trials) == len(before.trials) + 4
-
-
-@pytest.mark.parametrize(("choice", "models"), [("none", 8), ("pareto", 12), ("all", 24)])
-def test_models_that_requests_go_on_from_are_in_the_forecast(
-    choice: str, models: int, target: Path, rows: Path, store: Storage
-) -> None:
-    """Eight rows of three requests, two seeds each: a model of each lies there until the next request is done."""
-    planned = plan(store, target, rows, "seed=0,1")
-    assert planned.shape
-    parts = disk.forecast_disk_use(read_sweep_state(planned, store), store, choice, 1)
-    assert parts["weights"] == models * planned.shape.parameter_count * 4
 
 
 def test_what_is_no_row_of_requests_is_refused(target: Path, rows: Path, store: Storage) -> None:

@@ -1,7 +1,5 @@
 """What a cluster holds: trials on nodes of several kinds, nodes that may start, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path
@@ -132,9 +130,6 @@ def test_on_kuberay_max_concurrent_says_how_many_trials_nodes_are_asked_for(monk
     monkeypatch.setenv(ray_session.KUBERAY_VARIABLE, "unlearning-x")
     placed = [ray_session.place_trials(NodeLimits(), Resources(gpus=8, cpus=8), most, print) for most in (None, 4)]
     assert placed == [ray_session.Placement(1, "PACK"), ray_session.Placement(4, "PACK")]
-
-
-# Trials that share a GPU
 
 
 @pytest.mark.parametrize(

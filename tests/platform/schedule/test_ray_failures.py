@@ -1,7 +1,5 @@
 """How often a trial runs again whose process or machine dies, and what is told of its end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,12 +16,7 @@ from platform.schedule import ray_failures
 
 @pytest.mark.parametrize(
     ("steps", "ended"),
-    [
-        ([10, 20, 30, 40, 50, 60, 70], None),
-        ([10, 10, 10, 10], 2),
-        ([0, 0, 0], 2),
-        ([10, 9, 30, 20, 25, 70], 4),
-    ],
+    [([10, 20, 30, 40, 50, 60, 70], None), ([10, 10, 10, 10], 2), ([0, 0, 0], 2), ([10, 9, 30, 20, 25, 70], 4)],
     ids=["further each time", "at the same step", "at its start", "further once"],
 )
 def test_a_trial_goes_on_as_long_as_it_comes_further(steps: list[int], ended: int | None) -> None:

@@ -1,7 +1,5 @@
 """Which trial comes next: the fixed queue, Optuna's studies over points that are each tried once, its samplers."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Container, Mapping
@@ -60,7 +58,6 @@ def search(
 
 
 def points(count: int, split: str = "forget05", seed: int = 0) -> list[Trial]:
-    """A study of `count` points that differ in gamma."""
     space = gammas(count, split, seed)
     return [space.make_trial(point) for point in space.list_points()]
 
@@ -70,10 +67,7 @@ def gammas(count: int, split: str = "forget05", seed: int = 0) -> Space:
 
 
 def make_study(
-    trials: list[Trial],
-    budget: int | None,
-    finished: Mapping[str, Outcome],
-    unfinished: Container[str] = (),
+    trials: list[Trial], budget: int | None, finished: Mapping[str, Outcome], unfinished: Container[str] = ()
 ) -> Study:
     space = gammas(len(trials), trials[0].benchmark.split, trials[0].seed)
     return Study(space, trials, min(budget or len(trials), len(trials)), finished, unfinished)
@@ -112,9 +106,6 @@ def test_a_trial_waits_for_the_one_it_goes_on_from_and_falls_away_without_its_mo
     assert queue.suggest("t4") is Searcher.FINISHED
 
 
-# One study
-
-
 @hypothesis.settings(max_examples=40)
 @hypothesis.given(
     data=st.data(), count=st.integers(1, 12), budget=st.none() | st.integers(1, 15), seed=st.integers(0, 99)
@@ -136,9 +127,6 @@ def test_every_point_at_most_once_up_to_the_budget(
     assert len(set(asked)) == len(asked)
     assert set(asked) <= set(names) - set(finished)
     assert finished or asked[0] == names[0]
-
-
-# All studies of a sweep
 
 
 def make_studies(
@@ -219,8 +207,6 @@ def test_a_search_may_have_other_goals() -> None:
         with pytest.raises(InputError, match=words):
             benchmarks.choose_goals(benchmark, names)
 
-
-# What Optuna's samplers propose
 
 RANGES: dict[str, Axis] = {
     "training.lr": Range(1e-6, 1e-3, log=True),

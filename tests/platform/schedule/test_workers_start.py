@@ -1,7 +1,5 @@
 """What a sweep says where Ray's processes or a cluster's address do not answer, and which packages processes have."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess
@@ -71,9 +69,6 @@ def test_processes_that_cannot_work_end_the_sweep_with_the_end_of_their_log(
     assert any("ModuleNotFoundError: " in line for line in log)
     assert resume.startswith("go on with: python -m platform.sweep tofu_tiny ")
     assert resume.endswith(" --resume")
-
-
-# What a start sets before Ray is imported
 
 
 @pytest.mark.parametrize("address", [None, "auto"])

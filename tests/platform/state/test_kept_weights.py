@@ -1,7 +1,5 @@
 """Which weights stay after a sweep."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -99,9 +97,6 @@ def test_front_is_what_nothing_beats(points: list[GoalPoint]) -> None:
         beaten = any((q > quality and u >= utility) or (q >= quality and u > utility) for _, q, u in points)
         assert (key not in front) == beaten
     assert bool(front) == bool(points)
-
-
-# What a plan will write
 
 
 def test_forecast_counts_what_a_plan_writes(tmp_path: Path) -> None:

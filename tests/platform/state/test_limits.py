@@ -1,7 +1,5 @@
 """When a sweep begins no further trial: GPU-hours, failures of one cause; and how many run side by side."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from pathlib import Path
@@ -28,9 +26,6 @@ def end(stopper: SweepStopper, results: list[dict[str, Any]]) -> None:
     for trial, result in zip(seeds(len(results)), results, strict=True):
         stopper.trial_started(trial)
         stopper.trial_ended(trial.id(), result)
-
-
-# GPU-hours
 
 
 @pytest.fixture
@@ -98,9 +93,6 @@ def test_what_is_spent_is_kept_while_the_driver_lives(store: Storage, monkeypatc
             assert time.monotonic() < limit
             time.sleep(0.02)
     assert 31.0 <= load_gpu_seconds(path, store) <= stopper.gpu_hours_spent * 3600
-
-
-# Failures of one cause
 
 
 def test_first_failures_of_one_cause_stop_the_sweep() -> None:

@@ -1,7 +1,5 @@
 """Results of other code, and what trials share that other code made, are named."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any
@@ -87,9 +85,6 @@ def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store:
     assert "at commit ffff, code 01d, torch 2.12.0" in read_sweep_state(plan, store).warnings[0]
 
 
-# Trials in a range that an earlier start began: of the sweep again, by its file and their configurations
-
-
 STUDY = "forget05/npo/gru"
 AXES = ("rectifier.gamma=0.05,0.8", "rectifier.name=gru", "method=npo", "benchmark.split=forget05")
 
@@ -130,7 +125,8 @@ def test_what_later_starts_change_of_the_plan_is_listed(small: Small, store: Sto
     started = "python -m platform.sweep tofu_tiny"
     first = manifest.write_manifest(begin(small, store), store, started)
     again = manifest.write_manifest(begin(small, store), store, f"{started} --resume")
-    assert again.plan_hash == first.plan_hash == hashlib.sha256(spell_sorted(first.plan)).hexdigest()
+    spelt = json.dumps(first.plan, sort_keys=True, separators=(",", ":"))
+    assert again.plan_hash == first.plan_hash == hashlib.sha256(spelt.encode()).hexdigest()
     assert again.list_deviations() == []
     more = small.state(
         store,
@@ -150,7 +146,3 @@ def test_what_later_starts_change_of_the_plan_is_listed(small: Small, store: Sto
     ]
     moved = changed.model_copy(update={"plan": changed.describe_plan()})
     assert moved.list_deviations() == ["Not as planned: the plan in the sweep's file was edited: its hash is another."]
-
-
-def spell_sorted(value: object) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

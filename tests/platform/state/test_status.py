@@ -1,7 +1,5 @@
 """Where a sweep stands, from its storage alone: what is done, runs, failed, is left; who drives it; what it found."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -10,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 import platform.status as status
 from platform.state import lock, manifest
 from tests.support import sweep_store
-from tests.support.starts import assert_light
+from tests.support.starts import assert_light, invoke
 from trainables.common import process_identity
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
@@ -33,20 +29,14 @@ def store(tmp_path: Path) -> Storage:
     return Storage(sweep_store.write_store(tmp_path))
 
 
-def command(*arguments: object) -> Any:
-    app = typer.Typer()
-    app.command()(status.main)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 def told(store: Storage, name: str = "tiny") -> dict[str, Any]:
-    done = command(name, "--storage", store.root, "--json")
+    done = invoke(status.main, name, "--storage", store.root, "--json")
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
 
 def lines(store: Storage, name: str = "tiny") -> list[str]:
-    return command(name, "--storage", store.root).stdout.splitlines()
+    return invoke(status.main, name, "--storage", store.root).stdout.splitlines()
 
 
 def begin(store: Storage, trial_id: str, **changed: Any) -> Trial:
@@ -81,7 +71,7 @@ def test_failures_are_grouped_by_what_they_have_in_common(store: Storage) -> Non
     messages = ["file /a/3f2a91 is 12 bytes", "file /a/77b1 is 9 bytes", "file /b/1 is 9 bytes", "\x1b[2J gone"]
     for key, message in zip(keys, messages, strict=True):
         sweep_store.write_trial(store.root, key, status="failed", error={"kind": "failed", "message": message})
-    text = command("tiny", "--storage", store.root).stdout
+    text = invoke(status.main, "tiny", "--storage", store.root).stdout
     assert "\\x1b[2J gone" in text
     assert "\x1b" not in text
     groups = {group["cause"]: len(group["trials"]) for group in told(store)["failures"]}
@@ -171,7 +161,7 @@ def test_refusals(store: Storage, tmp_path: Path) -> None:
     for name, root, message in cases:
         if "cannot be read" in message:
             file.write_text(file.read_text()[:40])
-        done = command(name, "--storage", root)
+        done = invoke(status.main, name, "--storage", root)
         assert (done.exit_code, done.stdout) == (2, "")
         assert done.stderr.startswith(f"error: {message}")
     assert not none.exists()

@@ -1,7 +1,5 @@
 """What the end of a sweep exports and attacks, and what it says, of results that are written by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from platform.state.trial_outcomes import read_sweep_state
 from platform.status import describe_sweep
 from platform.sweep import chosen_trials, finish, prepare
 from search_spaces.schema import sweep as spaces
-from tests.support import own_rows, small_sweep, tiny
+from tests.support import small_sweep, tiny
 from tests.support.small_sweep import write_model
 from tests.support.starts import write_evaluation, write_result
 from trainables.config.trial import Trial
@@ -23,8 +21,6 @@ from trainables.storage.atomic_files import write_json
 from trainables.storage.file_names import ATTACK_RESULTS_FILE, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.trial.export import model_card
-
-files = own_rows.files
 
 
 @pytest.fixture(scope="module")

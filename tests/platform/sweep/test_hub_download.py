@@ -1,7 +1,5 @@
 """What is fetched from the hub: once, at one commit a storage, with messages that say what to accept or to bring."""
 
-from __future__ import annotations
-
 import shutil
 
 import huggingface_hub

@@ -1,14 +1,11 @@
 """What a start makes of an earlier one: refused, resumed, set aside, extended, interrupted; the driver is not run."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,23 +26,22 @@ from trainables.storage.file_names import LOST, RESULT
 from trainables.storage.folder_storage import Storage
 
 runs, signals = starts.runs, starts.signals
+Typed = list[object]
+Runs = list[SweepState]
 
 
 @pytest.fixture
-def command(small: Small, store: Storage) -> list[object]:
-    return ["tofu_tiny", "--storage", store.root, *small.flags(), "--only", "benchmark.split=forget01"]
+def command(small: Small, store: Storage) -> Typed:
+    return ["tofu_tiny", "--storage", store.root, *small.flags("benchmark.split=forget01")]
 
 
 def start(*arguments: object) -> str:
-    """Return the output of a start that succeeds."""
     done = in_process(*arguments)
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
-def test_unfinished_sweep_goes_on_with_resume_only(
-    command: list[object], store: Storage, runs: list[SweepState]
-) -> None:
+def test_unfinished_sweep_goes_on_with_resume_only(command: Typed, store: Storage, runs: Runs) -> None:
     nothing = f"nothing to resume: {store.root} has none of this sweep's trials; it begins here"
     assert nothing in start(*command, "--resume"), "the storage's name may be mistyped"
     trials = runs[-1].plan.trials
@@ -68,7 +64,7 @@ def test_unfinished_sweep_goes_on_with_resume_only(
     ids=["a part of it", "another part", "the whole"],
 )
 def test_status_names_the_commands_that_run_all_that_is_left(
-    command: list[object], store: Storage, runs: list[SweepState], monkeypatch: pytest.MonkeyPatch, given: Any
+    command: Typed, store: Storage, runs: Runs, monkeypatch: pytest.MonkeyPatch, given: Any
 ) -> None:
     """Of two starts the first one, both or the last one."""
     *parts, named = given
@@ -83,7 +79,7 @@ def test_status_names_the_commands_that_run_all_that_is_left(
     assert shown == [["python", "-m", "platform.sweep", *words, *part, *place] for part in chosen]
 
 
-def test_new_sets_results_aside_and_starts_again(command: list[object], store: Storage, runs: list[SweepState]) -> None:
+def test_new_sets_results_aside_and_starts_again(command: Typed, store: Storage, runs: Runs) -> None:
     start(*command)
     finish(store, runs[-1].plan.trials[:3])
     assert "55 trials, 3 done" in start(*command, "--dry-run")
@@ -103,9 +99,7 @@ def test_new_sets_results_aside_and_starts_again(command: list[object], store: S
     assert not list((store.root / "trials").iterdir())
 
 
-def test_more_seeds_of_a_finished_sweep_need_no_resume(
-    command: list[object], store: Storage, runs: list[SweepState]
-) -> None:
+def test_more_seeds_of_a_finished_sweep_need_no_resume(command: Typed, store: Storage, runs: Runs) -> None:
     start(*command, "--strategy", "paper")
     finish(store, runs[-1].plan.trials)
     start(*command, "--strategy", "paper", "--seeds", "0,1")
@@ -113,9 +107,7 @@ def test_more_seeds_of_a_finished_sweep_need_no_resume(
     assert len(manifest.load_manifest("tofu_tiny", store).trials) == 2 * 20 - 1  # TV has one seed
 
 
-def test_spent_budget_of_optuna_is_no_unfinished_sweep(
-    command: list[object], store: Storage, runs: list[SweepState]
-) -> None:
+def test_spent_budget_of_optuna_is_no_unfinished_sweep(command: Typed, store: Storage, runs: Runs) -> None:
     optuna = [*command, "--strategy", "optuna", "--trials", 2]
     start(*optuna)
     for trials in runs[-1].plan.trials_by_study().values():
@@ -132,11 +124,11 @@ def test_interrupt_prints_the_command_that_goes_on(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def interrupted(*given: Any, **options: Any) -> int:
-        os.kill(os.getpid(), number)
-        time.sleep(60)
+        signal.raise_signal(number)
         return 0
 
     monkeypatch.setattr(driver, "run_plan", interrupted)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     command = ["tofu_tiny", "--storage", str(tmp_path / "runs of mine"), *small.flags()]
     for more in ([], ["--resume"], ["--new"], ["--retry-failed", "--reason", "failed"]):
         monkeypatch.setattr(sys, "argv", ["sweep.py", *more, *command])
@@ -146,9 +138,7 @@ def test_interrupt_prints_the_command_that_goes_on(
         assert shlex.split(resumed) == ["python", "-m", "platform.sweep", *command, "--resume"]
 
 
-def test_second_driver_is_refused_before_anything_else(
-    command: list[object], store: Storage, runs: list[SweepState]
-) -> None:
+def test_second_driver_is_refused_before_anything_else(command: Typed, store: Storage, runs: Runs) -> None:
     """Also with --new, which would set the first one's results aside."""
     start(*command)
     finish(store, runs[-1].plan.trials[:3])
@@ -164,7 +154,7 @@ def test_second_driver_is_refused_before_anything_else(
 
 
 def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
-    small: Small, store: Storage, runs: list[SweepState], monkeypatch: pytest.MonkeyPatch
+    small: Small, store: Storage, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another driver finishes between this one's plan and its lock."""
     real, locks = lock.acquire_lock, []
@@ -184,7 +174,7 @@ def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
 
 
 def test_full_disk_is_refused_before_the_driver(
-    command: list[object], store: Storage, runs: list[SweepState], monkeypatch: pytest.MonkeyPatch
+    command: Typed, store: Storage, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage("/")._replace(free=3_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)

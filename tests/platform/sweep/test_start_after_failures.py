@@ -1,7 +1,5 @@
 """A start that finds failed, lost or damaged trials: which run again, and what is set aside; the driver is not run."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -13,7 +11,7 @@ from platform.state import manifest
 from platform.state.limits import SweepStopper
 from platform.state.trial_outcomes import SweepState
 from platform.sweep.run_on_ray import make_searcher
-from tests.support import machines, starts
+from tests.support import starts
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, refuse
 from trainables.config.trial import Trial
@@ -22,13 +20,14 @@ from trainables.storage.file_names import CHECKPOINT, LOST, META_FILE, PROGRESS,
 from trainables.storage.folder_storage import Storage, remove_leftovers
 from trainables.storage.sweep_file import FILE_FORMAT_VERSION
 
-runs, signals, machine = starts.runs, starts.signals, machines.machine
+runs, signals = starts.runs, starts.signals
+Ended = tuple[list[Any], Storage, Plan]
 
 
 @pytest.fixture
-def ended(small: Small, store: Storage, runs: list[SweepState]) -> tuple[list[Any], Storage, Plan]:
+def ended(small: Small, store: Storage, runs: list[SweepState]) -> Ended:
     """A sweep of 55 trials that all ended: 50 finished, one diverged, two failed, two out of memory; its command."""
-    command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--only", "benchmark.split=forget01"]
+    command = ["tofu_tiny", "--storage", store.root, *small.flags("benchmark.split=forget01")]
     assert in_process(*command).exit_code == 0
     plan = runs.pop().plan
     for number, status in enumerate(["failed", "failed", "out_of_memory", "out_of_memory", "diverged"]):
@@ -53,7 +52,7 @@ def aside(store: Storage) -> set[str]:
     ids=lambda value: " ".join(map(str, value)),
 )
 def test_failed_trials_run_again_only_when_asked(
-    ended: tuple[list[Any], Storage, Plan], runs: list[SweepState], flags: list[str], again: list[int]
+    ended: Ended, runs: list[SweepState], flags: list[str], again: list[int]
 ) -> None:
     command, store, plan = ended
     done = in_process(*command, *flags)
@@ -79,8 +78,7 @@ def test_a_search_asks_first_for_trials_to_run_again(
 
     Optuna would go on with other points.
     """
-    chosen = ["benchmark.split=forget05", "method=npo", "rectifier.name=gru", "rectifier.gamma=0.05,0.8"]
-    flags = [*small.flags(axis), *(part for one in chosen for part in ("--only", one))]
+    flags = small.flags(axis, "benchmark.split=forget05", "method=npo", "rectifier.name=gru")
     command = ["tofu_tiny", "--storage", store.root, *flags, "--strategy", "optuna", "--trials", "6"]
 
     def start(*more: str) -> Any:
@@ -104,9 +102,7 @@ def test_a_search_asks_first_for_trials_to_run_again(
 
 
 @pytest.mark.parametrize("flag", ["--resume", "--retry-failed"])
-def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(
-    ended: tuple[list[Any], Storage, Plan], runs: list[SweepState], flag: str
-) -> None:
+def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(ended: Ended, runs: list[SweepState], flag: str) -> None:
     """Its process died too often: that is no result, and what it had is not thrown away."""
     command, store, plan = ended
     lost, others = plan.trials[7], plan.trials[8:]
@@ -124,7 +120,7 @@ def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(
     assert all((folder / name).is_file() for name in kept)
 
 
-def test_dry_run_tells_of_failed_and_damaged_trials(ended: tuple[list[Any], Storage, Plan]) -> None:
+def test_dry_run_tells_of_failed_and_damaged_trials(ended: Ended) -> None:
     command, store, plan = ended
     path = store.trial(plan.trials[9].id()) / RESULT
     path.write_text("")
@@ -141,9 +137,7 @@ def test_dry_run_tells_of_failed_and_damaged_trials(ended: tuple[list[Any], Stor
     assert aside(store) == set()
 
 
-def test_a_sweep_file_that_cannot_be_read_or_is_of_another_format_is_refused(
-    ended: tuple[list[Any], Storage, Plan],
-) -> None:
+def test_a_sweep_file_that_cannot_be_read_or_is_of_another_format_is_refused(ended: Ended) -> None:
     command, store, plan = ended
     path = store.sweep("tofu_tiny", plan.hash)
     whole = path.read_text()

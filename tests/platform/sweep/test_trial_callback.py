@@ -1,7 +1,5 @@
 """A storage that does not answer once, or is full: no result is lost to the driver's belief that a trial died."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os
@@ -61,12 +59,10 @@ def finish(store: ObjectStorage) -> dict[str, bytes]:
 
 
 def held(store: ObjectStorage) -> dict[str, bytes]:
-    """What the bucket holds of trials."""
     return {name: content for name, content in machines.read_all(store).items() if name.startswith("trials/")}
 
 
 def busy_once(store: ObjectStorage) -> None:
-    """The next listing is refused."""
     kept = store.files
 
     class Busy(machines.Files):
@@ -78,7 +74,6 @@ def busy_once(store: ObjectStorage) -> None:
 
 
 def die(reporter: TrialCallback) -> None:
-    """The trial begins, and its process dies."""
     kept = SimpleNamespace(metric_analysis={}, metric_n_steps={})
     config = {"trial": CONFIG.model_dump_json()}
     trial = SimpleNamespace(trial_id="1", config=config, last_result={}, run_metadata=kept, error_file=None)
@@ -127,9 +122,6 @@ def test_a_failure_that_cannot_be_recorded_stops_the_sweep(
     assert cli.run_guarded(lambda: full(Path("/runs/sweeps/tiny.json")) or 0) == 1
     told = "error: No space left on device: '/runs/sweeps/tiny.json'; make room, then start again\n"
     assert capsys.readouterr().err == told
-
-
-# What a person who watches a sweep sees
 
 
 SWEEP = TrialCounts("tiny-0a1b2c3d", total=20, slots=2, done=3, running={"a": ("gru on npo forget05", 0.0)})

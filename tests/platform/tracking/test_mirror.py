@@ -1,7 +1,5 @@
 """The mirror's thread: whatever the tracking server does, no trial waits for it and nothing is raised."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any
