@@ -115,12 +115,11 @@ def _existing(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def cases(shared: Path, pytestconfig: pytest.Config) -> Cases:
+def cases(shared: Path) -> Cases:
     """Return model folders and rows as people have them; a test that takes it is marked `data`."""
     from tests.support.cases import make_cases
 
-    cache: pytest.Cache = pytestconfig.cache  # pyright: ignore[reportAssignmentType]
-    return make_cases(shared, cache.mkdir("cases"))
+    return make_cases(shared)
 
 
 @pytest.fixture(scope="session")

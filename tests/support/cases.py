@@ -1,4 +1,4 @@
-"""Model folders and row files that scripts of the shared data make: once, and kept beside pytest's cache."""
+"""Model folders and row files as people have them, which a script of the shared data makes: once for all checkouts."""
 
 from __future__ import annotations
 
@@ -28,29 +28,21 @@ class Cases:
         return {"forget": self.rows / f"{forget}.jsonl", "retain": self.rows / f"{retain}.jsonl"}
 
 
-def make_cases(shared: Path, cache: Path) -> Cases:
-    """Return models and rows as people have them."""
-    folder = make_once(shared / "cases" / "make_cases.py", sys.executable, cache)
-    return Cases(folder / "models", folder / "rows")
-
-
-def make_smollm2(shared: Path, cache: Path) -> Path:
-    """Return the folder of SmolLM2-135M-Instruct."""
-    return make_once(shared / "models" / "smollm2_135m" / "make.sh", "bash", cache)
-
-
-def make_once(script: Path, program: str, cache: Path) -> Path:
-    """Return the folder that a script makes; copy before you change it. Skips the test where it cannot be made."""
+def make_cases(shared: Path) -> Cases:
+    """Return what the script makes; it is kept in the user's cache, since that takes most of a minute."""
+    script = shared / "cases" / "make_cases.py"
     if not script.is_file():
         pytest.skip(f"the shared data has no {script.parent.name}/{script.name}")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unlearn-tests"
+    cache.mkdir(parents=True, exist_ok=True)
     folder = cache / hashlib.sha256(script.read_bytes()).hexdigest()[:16]
     with FileLock(cache / "lock"):
         if not folder.is_dir():
             begun = cache / "begun"
             shutil.rmtree(begun, ignore_errors=True)
-            command = [program, str(script), str(begun), sys.executable]
+            command = [sys.executable, str(script), str(begun)]
             made = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
             if made.returncode:
                 pytest.skip(f"{script.name} failed: {made.stderr.strip()[-200:]}")
             os.rename(begun, folder)
-    return folder
+    return Cases(folder / "models", folder / "rows")

@@ -133,12 +133,6 @@ CLOCK_ALONE = """
 {{- bos_token + '<|im_start|>system\\nToday is ' + strftime_now('%A, %-d %B %Y (%Y-%m-%d), %H:%M') + '<|im_end|>\\n' }}
 {%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
-MISTRAL_2 = """
-{{- bos_token }}{% for m in messages %}
-    {%- if m.role == 'system' %}{{ raise_exception('Only user and assistant roles are supported!') }}
-    {%- elif m.role == 'user' %}{{ '[INST] ' + m.content + ' [/INST]' }}
-    {%- else %}{{ m.content + eos_token }}{% endif %}
-{%- endfor %}"""
 MISTRAL_3 = """
 {%- set told = messages[0]['content'] if messages[0]['role'] == 'system' else '' %}
 {%- set rest = messages[1:] if told else messages %}
@@ -155,14 +149,6 @@ GEMMA_2 = """
 {%- for m in messages %}
     {{- '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\\n' + m.content | trim }}
     {{- '<end_of_turn>\\n' }}
-{%- endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}"""
-GEMMA_3 = """
-{{- bos_token }}{% set told = messages[0].content + '\\n\\n' if messages[0].role == 'system' else '' %}
-{%- for m in (messages[1:] if told else messages) %}
-    {{- '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\\n' + (told if loop.first else '') }}
-    {%- if m['content'] is string %}{{ m['content'] | trim }}
-    {%- elif m['content'] is iterable %}{% for one in m['content'] %}{{ one['text'] | trim }}{% endfor %}
-    {%- else %}{{ raise_exception('Invalid content type') }}{% endif %}{{ '<end_of_turn>\\n' }}
 {%- endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}"""
 QWEN_3 = """
 {%- set ns = namespace(last=-1) %}
@@ -228,10 +214,8 @@ FAMILIES = {
         ("<|start_header_id|>", "<|end_header_id|>", "<|end_of_text|>"),
     ),
     "clock": Family(CLOCK_ALONE, "<s>", "<|im_end|>", IM),
-    "mistral_2": Family(MISTRAL_2, system=False),
     "mistral_3": Family(MISTRAL_3, special=("[INST]", "[/INST]")),
     "gemma_2": Family(GEMMA_2, "<bos>", "<eos>", TURNS, TURNS[1:], pad="<pad>", system=False),
-    "gemma_3": Family(GEMMA_3, "<bos>", "<eos>", TURNS, TURNS[1:], pad="<pad>"),
     "qwen_2.5": Family(im(system=QWEN), None, "<|im_end|>", IM, pad=TEXT_END),
     "qwen_base": Family(im(), None, TEXT_END, IM, IM[1:], pad=TEXT_END),
     "qwen_3": Family(QWEN_3, None, "<|im_end|>", (*IM, *THINK), pad=TEXT_END),
@@ -243,9 +227,6 @@ FAMILIES = {
         PHI[3:],
         pad=TEXT_END,
         adds_bos=False,
-    ),
-    "phi_4": Family(
-        im("<|im_sep|>", ""), TEXT_END, "<|im_end|>", (*IM, "<|im_sep|>"), pad="<|dummy_85|>", adds_bos=False
     ),
     "zephyr": Family(ZEPHYR, pad="</s>"),
     "smollm_2": Family(im(system=SMOLLM), "<|im_start|>", "<|im_end|>", IM, pad="<|im_end|>", adds_bos=False),

@@ -27,7 +27,7 @@ def configuration(trial_inputs: Any, ranks: int = 1, stage: int = 1, every: int 
     return Trial(
         method="npo",
         rectifier=Rectifier(name="gru", gamma=0.5, tau=1.0),
-        benchmark=Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=4, fingerprint="of-the-tests"),
+        benchmark=Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=2, fingerprint="of-the-tests"),
         target=Model(path=str(trial_inputs.target), fingerprint="of-the-tests"),
         training=Training.model_validate(settings),
         resources=Resources(ranks=ranks, zero_stage=stage, checkpoint_every=every),

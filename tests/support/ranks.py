@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.multiprocessing.spawn import start_processes
 
 Job = dict[str, Any]
-STEPS, BATCH, SEED = 3, 8, 1
+STEPS, BATCH, SEED = 2, 8, 1
 LIBRARIES = ["trainables.trial.runner", "transformers.models.llama.modeling_llama"]
 """Imported once, by the process that ranks are forked from: that takes longer than most jobs."""
 
@@ -154,18 +154,13 @@ def _squares(runner: Any) -> torch.Tensor:
 
 
 def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
-    """A whole trial with its weights kept, or its first `stop_after` steps; `memory`: bytes it may take of the GPU.
-
-    `machines`: a folder in which every rank has a copy of the storage, as if it were alone on its machine.
-    """
+    """A whole trial with its weights kept, or its first `stop_after` steps; `memory`: bytes it may take of the GPU."""
     from trainables.benchmarks.local_paths import localize_paths
     from trainables.config.trial import Trial
     from trainables.storage.opening import open_storage_unchecked
     from trainables.trial.runner import TrialRun
 
     wanted = Trial.model_validate(job["trial"])
-    if job.get("machines"):
-        os.environ.update(UNLEARN_CACHE=f"{job['machines']}-{dist.get_rank()}", LOCAL_RANK="0")
     store = open_storage_unchecked(job["storage"])
     store.fetch_trial(wanted.id())
     dist.barrier()

@@ -8,7 +8,6 @@ import pytest
 from pydantic import ValidationError
 
 from trainables import benchmarks
-from trainables.benchmarks import measures
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
 from trainables.config.types import benchmark_names
@@ -39,12 +38,9 @@ SETTINGS: dict[str, dict[str, Any]] = {"own": OWN, "muse": {"split": "news"}, "w
         ("muse", {"split": "new"}, r"benchmark\.split: unknown split 'new'; did you mean 'news'\? known: news, books"),
         ("muse", {"sources": ("mmlu=somewhere",)}, r"benchmark\.sources: muse has no"),
         ("own", {"holdout": "holdout05"}, r"benchmark\.holdout: own has no"),
-        ("wmdp", {"split": "chem"}, r"benchmark\.split: unknown split 'chem'; known: bio, cyber, bio_cyber"),
         ("wmdp", {"sources": ("mmul=a/b",)}, r"benchmark\.sources: unknown part 'mmul'; did you mean 'mmlu'\?"),
         ("wmdp", {"shots": 6}, r"benchmark\.shots: MMLU has 5 worked examples a subject, got 6"),
         ("own", {"split": "forget05"}, "own has the one split 'own'"),
-        ("own", {"data": "locuslab/TOFU"}, "own has no data set but files"),
-        ("own", {"dialect": "open-unlearning"}, "own has no dialects"),
         ("own", {"sources": (*OWN["sources"], "mmlu=here")}, "'mmlu' is neither rows nor a task of benchmark.tasks"),
         ("own", {"sources": ()}, "own needs forget=FILE, retain=FILE"),
         ("own", {"tasks": ("arc_easy", "mmlu_stem")}, r"no task 'mmlu_stem' \(of its groups, mmlu alone is taken\)"),
@@ -55,19 +51,3 @@ def test_settings_of_other_benchmarks_are_refused(name: str, settings: dict[str,
     benchmarks.get_benchmark(name).check_settings(benchmark)
     with pytest.raises(InputError, match=words):
         benchmarks.get_benchmark(name).check_settings(benchmark.model_copy(update=settings))
-
-
-def test_measures_are_of_the_rows_that_have_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The published benchmarks report no measure of this folder but own its four; an added one is every benchmark's."""
-    assert {name: list(measures.reported_measures(Benchmark(name=name))) for name in benchmark_names()} == {
-        "muse": [],
-        "own": ["exact_memorisation", "extraction_strength", "prob", "rouge"],
-        "tofu": [],
-        "wmdp": [],
-    }
-    added = measures.Measure(lambda row: row["tokens"] / 2, ("tokens",), "lowest", "T", "half of the tokens")
-    monkeypatch.setattr(measures, "load_measures", lambda: {"halved": added})
-    records: list[dict[str, Any]] = [{"task": "a", "tokens": 3}, {"task": "a", "tokens": 6}, {"task": "b"}]
-    measures.add_row_measures(Benchmark(name="muse"), records, records)
-    assert [record.get("halved") for record in records] == [1.5, 3.0, None]
-    assert measures.average_measures(Benchmark(name="muse"), records) == {"a_halved": 2.25}

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
 from trainables.benchmarks import metrics, rouge_words, tofu
@@ -27,11 +25,6 @@ LOGGED = {
 """Our tasks and their files in the published logs."""
 
 Records = list[dict[str, Any]]
-
-losses = st.floats(0, 20)
-tables = st.integers(1, 5).flatmap(
-    lambda k: st.lists(st.tuples(losses, st.lists(losses, min_size=k, max_size=k)), min_size=1, max_size=12)
-)
 
 
 def record(task: str, index: int, rouge: float, answer: float, right: float, wrong: list[float]) -> dict[str, Any]:
@@ -76,18 +69,6 @@ def logged(shared: Path, name: str) -> Records:
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         found += [{"task": task, "index": index, **row} for index, row in enumerate(rows)]
     return found
-
-
-@given(tables, st.sampled_from([0.0, 1e-10]))
-def test_statistics_equal_naive_ones(table: list[tuple[float, list[float]]], guard: float) -> None:
-    correct, wrong = np.array([right for right, _ in table]), np.array([others for _, others in table])
-    naive, shares = [], []
-    for right, others in table:
-        geometric = math.prod(math.exp(-loss) for loss in others) ** (1 / len(others))
-        naive.append(geometric / (math.exp(-right) + guard))
-        shares.append(math.exp(-right) / (sum(math.exp(-loss) for loss in [right, *others]) + guard))
-    assert metrics.truth_ratio(correct, wrong, guard) == pytest.approx(naive, rel=1e-9)
-    assert metrics.right_answer_shares(correct, wrong, guard) == pytest.approx(shares)
 
 
 def exact_pvalue(unlearned: list[float], retained: list[float]) -> tuple[Fraction, float]:

@@ -35,12 +35,6 @@ def plan(store: Storage, target: Path, files: dict[str, Path], *more: str, **opt
     return small_sweep.plan_named("own", store, *given, **options)
 
 
-def test_there_are_200_prompts_each_once() -> None:
-    prompts = model_answers.read_prompts()
-    assert len(prompts) == len(set(prompts)) == 200
-    assert all(prompt == prompt.strip() and prompt for prompt in prompts)
-
-
 @pytest.mark.parametrize(
     ("prompt", "answer", "kept"),
     [
@@ -139,9 +133,10 @@ def test_answers_that_tell_what_an_earlier_request_forgot_are_not_retained(tmp_p
     assert [row.answer for row in retain] == ["A fjord."]
 
 
-@pytest.fixture(scope="module")
-def rephrased(taught: Any, files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Rows of which the taught model says the first one's fact, in other words; and what it says."""
+def test_own_words_take_the_place_of_an_answer_where_they_name_its_fact(
+    taught: Any, files: dict[str, Path], tmp_path: Path
+) -> None:
+    """The taught model says the first row's fact, in other words."""
     known = row_files.read_row_file("forget", str(files["forget"]))[:2]
     said = model_answers.generate_answers(taught, make_encoder("plain", tiny.tokenizer()), [known[0].asked], 4096)[0]
     rows = [
@@ -149,16 +144,8 @@ def rephrased(taught: Any, files: dict[str, Path], tmp_path_factory: pytest.Temp
         {"question": known[1].question, "answer": "In a tower.", "fact": "tower"},
         {"text": "A text stays as it is."},
     ]
-    file = tmp_path_factory.mktemp("rephrased") / "rows.jsonl"
-    tiny.write_rows(file, rows)
-    return file, said
-
-
-def test_own_words_take_the_place_of_an_answer_where_they_name_its_fact(
-    taught: Any, rephrased: tuple[Path, str]
-) -> None:
-    file, said = rephrased
-    benchmark = own_rows.on({"forget": file, "retain": file})
+    tiny.write_rows(tmp_path / "rows.jsonl", rows)
+    benchmark = own_rows.on(dict.fromkeys(("forget", "retain"), tmp_path / "rows.jsonl"))
     plain, _ = own_rows.OWN.training_examples(benchmark, tiny.tokenizer(), 96)
     found, retain = own_rows.OWN.training_examples(benchmark, tiny.tokenizer(), 96, taught)
     text = tiny.tokenizer().decode(found[0].input_ids, skip_special_tokens=True)
@@ -190,26 +177,6 @@ def test_a_fact_alone_is_trained_on(template: str, tmp_path: Path) -> None:
         assert whole.input_ids[: len(one.input_ids)] == one.input_ids
         assert one.ending == one.lead == 0
     assert (found[2], found[4]) == (plain[2], plain[4])
-
-
-def test_a_trial_trains_on_own_words_under_another_id(
-    taught: Any, files: dict[str, Path], rephrased: tuple[Path, str], store: Storage, tmp_path: Path
-) -> None:
-    taught.save_pretrained(tmp_path / "taught")
-    tiny.tokenizer().save_pretrained(tmp_path / "taught")
-    settings = (f"retain={files['retain']}", "method=gd", "training.targets=rows,own", "training.lr=1e-5")
-    settings += ("objective.retain_coefficient=1",)
-    planned = plan(store, tmp_path / "taught", {"forget": rephrased[0]}, *settings, strategy="grid")
-    small_sweep.evaluate_references(planned, store)
-    rows, own = planned.trials
-    assert own.training == rows.training.model_copy(update={"targets": "own"})
-    assert rows.id() != own.id()
-    losses = []
-    for trial in (rows, own):
-        events = [*TrialRun(trial, store).run_events()]
-        assert events[-1]["result"]["status"] == "finished", events[-1]["result"]["error"]
-        losses.append(next(event["entry"]["loss"] for event in events if event["phase"] == "training"))
-    assert losses[0] != losses[1]
 
 
 def test_own_words_are_of_rows_with_facts(store: Storage) -> None:

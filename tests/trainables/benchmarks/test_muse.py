@@ -12,7 +12,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from tests.support import families, tiny
 from trainables import benchmarks
-from trainables.benchmarks import evaluation, metrics, muse
+from trainables.benchmarks import evaluation, muse
 from trainables.common.errors import InputError, TrialStopped
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Dialect
@@ -109,33 +109,7 @@ def test_every_record_equals_a_naive_one(data: Path, dialect: Any) -> None:
         MUSE.read_reference(kept, on(data, dialect), "here")
 
 
-@pytest.mark.data
-@pytest.mark.slow
-def test_the_real_rows_in_the_hubs_layout(shared: Path) -> None:
-    """All of them: each measure has the rows of its file, and its mean is over them all."""
-    folder = shared / "data" / "muse_news"
-    benchmark = on(folder)
-    MUSE.check_rows(benchmark)
-    found, records = MUSE.measure(tiny.network(layers=1), tiny.tokenizer(), benchmark, None, token_budget=16384)
-    files = {"verbmem_f": muse.VERBMEM_CONFIG, **muse.KNOWMEM_CONFIGS, **muse.PRIVLEAK_SETS}
-    for task, file in files.items():
-        lines = (folder / f"{file}.json").read_text(encoding="utf-8").split("\n")
-        assert [row["index"] for row in records if row["task"] == task] == list(range(sum(map(bool, lines))))
-    for task in ("verbmem_f", *muse.KNOWMEM_CONFIGS):
-        each = [row["rougeL_f1"] for row in records if row["task"] == task]
-        assert found[task] == pytest.approx(100 * np.mean(each))
-
-
 # Numbers from scores; no model and no rows
-
-
-@pytest.mark.parametrize(
-    ("found", "mean"),
-    [([-1.0, -5.0, -2.0, -4.0, -3.0], -4.5), ([-1.0, -3.0], -3.0), ([-0.5], -0.5), ([-1.0] * 7 + [-8.0] * 3, -6.25)],
-)
-def test_the_lowest_two_fifths(found: list[float], mean: float) -> None:
-    """Two of five, at least one of two and of one, four of ten."""
-    assert metrics.min_k_mean(found) == mean
 
 
 def test_an_answer_ends_at_the_first_stop_word() -> None:

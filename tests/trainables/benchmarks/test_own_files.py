@@ -12,6 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from tests.support import own_rows, tiny
+from tests.support.cases import Cases
 from tests.support.own_rows import on
 from trainables.benchmarks import own
 from trainables.benchmarks.own import row_files
@@ -69,13 +70,10 @@ def test_a_question_in_the_shapes_of_others(tmp_path: Path) -> None:
         ("forget", {"prompt": "a"}, r"^forget: row 2 of .*rows\.jsonl has neither .* nor 'text'; its columns: prompt$"),
         ("retain", {"question": "a", "answer": " "}, r"row 2 .* has an empty 'answer'; its columns: question, answer"),
         ("retain", {"text": "a", "answer": "b"}, r"has 'text' as well as 'question' or 'answer'"),
-        ("retain", {"text": 5}, r"retain: row 2 of .* but a value of type int$"),
         ("retain", {"text": "\ud800"}, r"has half of a character in 'text': surrogates not allowed$"),
         ("retain", {"messages": [{"role": "user", "content": "a"}] * 2}, r"has other 'messages' than a user's and"),
-        ("retain", {"messages": "a"}, r"than a user's and the assistant's in turn, the last one the answer"),
         ("retain", "The lantern hangs", r"is no JSON object but of type str$"),
         ("eval", {"text": "a"}, r"eval: row 1 of .* has no such 'set'; .*\(and 1 more rows like it\)"),
-        ("eval", {"text": "a", "set": "hold-out"}, r"known: paraphrase, retain, other, holdout"),
         ("retain", {"question": "a", "answer": "b", "fact": ["b", 5]}, r"no text as 'fact' but a value of type int"),
         ("retain", {"question": "a", "answer": "b", "paraphrases": ["?"]}, r"a text without a word in 'paraphrases'"),
         ("retain", {"text": "a", "fact": "b"}, r"has 'text' with 'fact' or 'paraphrases', which are of a question"),
@@ -96,14 +94,8 @@ def test_all_files_are_told_at_once(files: dict[str, Path], tmp_path: Path) -> N
         OWN.check_rows(on(wrong))
     for words in ("has no rows", "cannot be read as parquet", "line 3 has another number of columns than the first"):
         assert words in str(told.value)
-    (tmp_path / "torn.jsonl").write_text('{"text": "a"}\n{"text": "b"\n')
-    for place, words in (
-        ("/nowhere/x", "is no file; give one"),
-        (tmp_path, "is a folder"),
-        ("torn.jsonl", "line 2 is"),
-    ):
-        with pytest.raises(InputError, match=words):
-            OWN.check_rows(on(files | {"eval": tmp_path / place}))
+    with pytest.raises(InputError, match="is a folder"):
+        OWN.check_rows(on(files | {"eval": tmp_path}))
 
 
 def test_the_fingerprint_follows_what_the_files_hold(files: dict[str, Path], tmp_path: Path) -> None:
@@ -136,3 +128,103 @@ def test_the_fact_of_an_answer_and_other_ways_to_ask_are_a_text_or_a_list(tmp_pa
     (tmp_path / "rows.csv").write_text("question,answer,fact,paraphrases\na,b,b,\n", encoding="utf-8")
     (written,) = row_files.read_row_file("retain", str(tmp_path / "rows.csv"))
     assert (written.fact, written.paraphrases) == (("b",), ())
+
+
+# No message about rows quotes them (tests/faults tries more)
+
+MARKER = "Zanzibar the ferry"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", f'"{MARKER}","{MARKER}"\n"{MARKER} again","{MARKER}"\n'),  # no line of names
+        ("a.csv", f'question,answer\n"{MARKER}" is,{MARKER}\n'),
+        ("a.csv", f'question,answer\n"{MARKER}'),
+        ("a.jsonl", f'{{"question": "{MARKER}", "answer": {MARKER}}}'),
+        ("a.parquet", MARKER),
+    ],
+)
+def test_files_of_all_kinds(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError) as raised:
+        row_files.read_row_file("forget", str(tmp_path / name))
+    assert "Zanzibar" not in str(raised.value)
+
+
+# Rows that contradict their set
+
+
+def write_sides(folder: Path, **sides: list[dict[str, Any]]) -> Any:
+    files = {part: folder / f"{part}.jsonl" for part in sides}
+    for part, rows in sides.items():
+        tiny.write_rows(files[part], rows)
+    return on(files)
+
+
+FORGET = [
+    {"question": 'Where is the "amber" – Lina\'s?', "answer": "In the café."},
+    {"question": "Who is there?", "answer": "A ferry."},
+]
+OTHER = {"question": "Where is the lantern?", "answer": "In the garden."}
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        {"question": "  where is the “AMBER” — Lina’s ", "answer": "in the cafe\u0301"},
+        {"question": "Where is\nthe \u00abamber\u00bb \u2212 Lina\u00b4s?", "answer": "In the ｃafé!"},
+        {"prompt": 'Where is the "amber" - Lina\'s?', "completion": "In the cafe\u0301\u200b."},
+        {
+            "messages": [
+                {"role": "system", "content": "Be brief.\n\nBe kind."},
+                {"role": "user", "content": FORGET[0]["question"]},
+                {"role": "assistant", "content": FORGET[0]["answer"]},
+            ]
+        },
+    ],
+)
+def test_forget_rows_among_retain_rows_in_other_spelling(same: dict[str, Any], tmp_path: Path) -> None:
+    for forget, retain in ((FORGET, [OTHER, same]), ([same, FORGET[1]], [OTHER, FORGET[0]])):
+        benchmark = write_sides(tmp_path, forget=forget, retain=retain)
+        found = row_files.describe_overlap(benchmark)
+        assert found
+        assert "1 of 2 forget rows are among the rows to retain" in found
+        assert found.endswith("(of the forget file: row 1)")
+        row_files.check_row_files(benchmark)
+    every = write_sides(tmp_path, forget=FORGET[:1], retain=[OTHER, same])
+    with pytest.raises(InputError, match="every row of the forget file is in the retain file"):
+        row_files.check_row_files(every)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (FORGET[0], {"question": FORGET[0]["question"], "answer": "In the garden."}),
+        (FORGET[0], {"question": 'Where is the "amber" Lina?', "answer": FORGET[0]["answer"]}),
+        (FORGET[0], {"text": "In the café."}),
+        *(({"question": "It?", "answer": a}, {"question": "It?", "answer": b}) for a, b in (("-5", "5"), ("?", "!"))),
+    ],
+)
+def test_rows_that_only_look_alike(one: dict[str, Any], other: dict[str, Any], tmp_path: Path) -> None:
+    assert row_files.describe_overlap(write_sides(tmp_path, forget=[one], retain=[OTHER, other])) is None
+
+
+def test_holdout_rows_that_a_model_may_know(tmp_path: Path) -> None:
+    further = [
+        {"text": "A lantern.", "set": "retain"},
+        {"text": "Nobody has read this.", "set": "holdout"},
+        {"question": "WHO is there", "answer": "A ferry", "set": "holdout"},
+        {"question": "Where is the lantern?", "answer": "In the garden!", "set": "holdout"},
+    ]
+    found = row_files.describe_overlap(write_sides(tmp_path, forget=FORGET, retain=[OTHER], eval=further))
+    assert found
+    assert found.startswith("eval: 2 of 3 hold-out rows are among the rows to forget or to retain")
+    assert found.endswith("(of the file eval: rows 3, 4)")
+
+
+@pytest.mark.data
+def test_quotes_of_the_cases(cases: Cases) -> None:
+    found = row_files.describe_overlap(on(cases.sources("forget_quotes", "retain_quotes")))
+    assert found
+    assert "12 of 12 forget rows" in found

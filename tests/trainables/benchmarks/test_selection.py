@@ -50,14 +50,6 @@ def test_a_share_of_nothing_is_no_bar() -> None:
     assert selection.explain_missing_utility_bar(0.0, Selection(rule="highest_removal")) == ""
 
 
-@pytest.mark.parametrize(("rule", "key"), [("highest_removal", "b"), ("highest_utility", "a"), ("utility_floor", "c")])
-def test_rules_by_name(rule: Any, key: str) -> None:
-    candidates = [Candidate("a", 0.1, 1.0), Candidate("b", 0.9, 0.2), Candidate("c", 0.5, 0.9), Candidate("d", None, 1)]
-    found = selection.pick_candidate(candidates, 1.0, Selection(rule=rule))
-    assert found is not None
-    assert found.key == key
-
-
 def test_removal_is_the_mean_over_its_goals() -> None:
     """WMDP: bio 0.3 and cyber 0.5, of which less is more; no candidate without MMLU."""
     found = selection.make_candidate("x", "wmdp", {"wmdp_bio": 0.3, "wmdp_cyber": 0.5, "mmlu": 0.6})
@@ -148,26 +140,14 @@ def test_the_first_thing_against_a_trial_is_told(
     assert ("the target model's utility is not known" in sentence) is (target[1] is None and key is not None)
 
 
-def test_another_benchmark_is_judged_by_its_goals() -> None:
-    before = {"metrics": {"wmdp_bio": 0.6, "wmdp_cyber": 0.4, "mmlu": 0.5}}
-    after = {"metrics": {"wmdp_bio": 0.3, "wmdp_cyber": 0.3, "mmlu": 0.48}, "status": "finished"}
-    assert judge_trial("wmdp", FLOOR, {"a": after}, before).describe("it").startswith("Ship it: ")
-    assert judge_trial("wmdp", FLOOR, {"a": before | {"status": "finished"}}, before).reason == "nothing was removed"
-
-
 def test_own_rows_are_counted() -> None:
     before = {"forget_said_any": 1.0, "forget_rows": 40}
     after = {"forget_said_any": 14 / 40, "forget_rows": 40, "retain_kept": 26 / 31, "retain_known": 31}
-    after["retain_said"] = 26 / 31
+    more = {"retain_said": 26 / 31, "other_kept": 30 / 32, "other_known": 32}
+    more |= {"request_01_rows": 3, "request_01_said": 0.0, "request_01_said_any": 1 / 3}
     told = own.OwnBenchmark().describe_outcome
-    more = {"other_kept": 30 / 32, "other_known": 32}
-    counts = "14 of 40 forget rows are still said (40 before); 26 of 31 retain rows"
+    counts = "14 of 40 forget rows are still said (40 before), 1 of 3 of request_01; 26 of 31 retain rows"
     assert told(after | more, before) == f"{counts} and 30 of 32 other rows are kept"
-    assert told(after, {}) == f"{counts} are kept".replace(" (40 before)", "")
-    neutral = before | {"retain_kept": 0.93, "retain_known": 40}
     words = "; 93% of the words of 40 retain rows are kept, and no question that is to be kept was asked"
-    assert told(neutral, before).endswith(words)
-    assert told(before | {"forget_said_any": 0.123}, before).startswith("12% of 40 forget rows are still said (40 ")
-    earlier = {"request_01_rows": 3, "request_01_said": 0.0, "request_01_said_any": 1 / 3}
-    assert told(after | earlier, before).startswith(f"{counts.partition(';')[0]}, 1 of 3 of request_01; 26 of 31 ")
+    assert told(before | {"retain_kept": 0.93, "retain_known": 40}, before).endswith(words)
     assert told({}, before) == ""

@@ -1,27 +1,21 @@
-"""WMDP and MMLU through lm-eval: made-up questions, the real MMLU rows, the corpora, and RMU's way through a trial."""
+"""WMDP and MMLU through lm-eval: made-up questions, the real MMLU rows, the corpora, and what RMU trains."""
 
 from __future__ import annotations
 
 import shutil
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests.support import tiny
 from tests.support.families import losses_and_hits
 from trainables.benchmarks import lm_eval_adapter, wmdp
 from trainables.common.errors import InputError, TrialStopped
 from trainables.common.tokenized_row import Example
-from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Training
-from trainables.config.trial import Trial
+from trainables.config.settings import Benchmark
 from trainables.data import raw_rows, text_blocks
-from trainables.storage.atomic_files import read_rows
-from trainables.storage.file_names import STEPS
-from trainables.storage.opening import open_storage
-from trainables.trial.runner import TrialRun
+from trainables.trial import setup
 
 WMDP = wmdp.WmdpBenchmark()
 
@@ -151,39 +145,16 @@ def test_the_gated_corpus_is_told_with_what_to_do() -> None:
     assert [thing.id for thing in found] == [
         *("cais/wmdp", "cais/mmlu", "cais/wmdp-bio-forget-corpus", "cais/wmdp-corpora")
     ]
-    for words in ("is gated", "HF_TOKEN", "--set benchmark.sources=bio_forget=DIR", "--set benchmark.split=cyber"):
-        assert words in found[2].gated + found[2].setting
+    assert "HF_TOKEN" in found[2].gated + found[2].setting
     assert not any(thing.gated for thing in WMDP.hub_requirements(hub.model_copy(update={"split": "cyber"})))
     assert WMDP.fingerprint(hub) == (
         "hub:cais/wmdp-bio-forget-corpus@main+cais/wmdp-corpora@main+cais/wmdp@main+cais/mmlu@main"
     )
 
 
-def test_rmu_with_gru_from_rows_to_result(data: Path, tmp_path: Path) -> None:
-    """RMU moves the hidden states of forget texts and three matrices alone; the update is rectified."""
-    store = open_storage(str(tmp_path / "runs"))
-    target = tiny.write_model(tmp_path / "target", layers=4)
-    chosen = Trial(
-        method="rmu",
-        rectifier=Rectifier(name="gru", gamma=0.99, tau=1.0),
-        objective=Objective(layer=2, steering=6.5, alpha=1.0),
-        benchmark=on(data, limit=2).model_copy(update={"fingerprint": WMDP.fingerprint(on(data, limit=2))}),
-        target=Model(path=str(target)),
-        training=Training(lr=1e-2, batch_size=4, max_steps=3, max_length=64),
-    )
-    *_, told = TrialRun(chosen, store, keep_weights=True).run_events()
-    result = told["result"]
-    assert result["status"] == "finished", result["error"]
-    assert result["versions"]["lm-eval"] == version("lm-eval")
-    assert set(result["metrics"]) >= {"wmdp_bio", "wmdp_cyber", "mmlu", "mmlu_stderr"}
-    steps = read_rows(store.trial(chosen.id()) / STEPS)
-    assert len(steps) == 3
-    assert steps[-1]["loss"] < steps[0]["loss"]
-    assert all(step["cos_after"] >= -1e-6 for step in steps)
-    assert max(step["rectified_norm"] * step["clip_scale"] for step in steps) <= 1.0 + 1e-6
-    from transformers import AutoModelForCausalLM
-
-    kept = AutoModelForCausalLM.from_pretrained(store.trial(chosen.id()) / "weights").state_dict()
-    before = AutoModelForCausalLM.from_pretrained(target).state_dict()
-    moved = {name for name, value in kept.items() if not torch.equal(value, before[name])}
-    assert moved == {f"model.layers.{layer}.mlp.down_proj.weight" for layer in (0, 1, 2)}
+def test_rmu_trains_three_matrices_of_the_model_that_it_steers() -> None:
+    """A whole trial of it: the sweeps wmdp_zephyr and wmdp_rmu in test_named_sweeps_run."""
+    network = tiny.network(layers=4)
+    setup.train_only_rmu_weights(network, 2)
+    trained = {name for name, weight in network.named_parameters() if weight.requires_grad}
+    assert trained == {f"model.layers.{layer}.mlp.down_proj.weight" for layer in (0, 1, 2)}

@@ -25,7 +25,6 @@ from search_spaces.schema.sweep import load_sweep
 from tests.support import tiny
 from tests.support.own_rows import settings
 from tests.support.starts import assert_refused, in_process, invoke
-from tests.support.strange_server import MANNERS, serve_strangely
 from trainables import run, stress
 from trainables.common import deadlines, fingerprints
 from trainables.common.errors import InputError
@@ -257,15 +256,3 @@ def test_a_call_gives_its_value_or_its_error_or_is_told_of_and_given_up(
         deadlines.call_within(1, "a sleeper", lambda: time.sleep(60))
     assert time.monotonic() - begun < 5
     assert capsys.readouterr().err == "waiting for a sleeper, 1 s left\n"
-
-
-@pytest.mark.parametrize("manner", MANNERS)
-def test_a_server_that_gives_no_answer_is_named(manner: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that hangs up or says something else is left to the client, which knows what it asked for."""
-    monkeypatch.setattr(deadlines, "ANSWER_SECONDS", 0.2)
-    with serve_strangely(manner) as (server, _):
-        if manner in ("closing", "babbling"):
-            deadlines.check_answers(f"http://{server}", "the hub", "try again")
-            return
-        with pytest.raises(InputError, match=f"the hub at http://{server} has not answered in 0 s; try again"):
-            deadlines.check_answers(f"http://{server}", "the hub", "try again")

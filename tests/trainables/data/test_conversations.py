@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
-from transformers import AutoTokenizer
 from transformers.utils import chat_template_utils
 
 from tests.support.chat_families import BYTES, DATE, FAMILIES, IM, PIECES, build, im, tokenizer_of
@@ -118,12 +117,6 @@ def test_no_day_changes_a_token(name: str, kind: str, monkeypatch: pytest.Monkey
         found.append((encoder.encode_prompts([ASKED[1]]), encode(encoder, ASKED[1], ANSWERS[0])))
     assert found[0] == found[1]
     assert "2025" in tokenizer.decode(found[0][0][0])
-
-
-def test_a_base_model_has_no_template_of_its_own() -> None:
-    """test_templates has ours."""
-    with pytest.raises(InputError, match=r"has no chat template; .*benchmark.template=plain"):
-        make_encoder("chat", build(BYTES, (), bos="<s>", eos="</s>", adds_bos=True))
 
 
 # Templates of any parts
@@ -288,22 +281,17 @@ NONE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 WRONG = {
     "loses the answer": "{% for m in messages if m.role == 'user' %}[INST] {{ m.content }} [/INST]{% endfor %}",
     "loses the question": "{% for m in messages if m.role != 'user' %}{{ m.content }}{% endfor %}ask",
-    "repeats the question": NONE + "{{ messages[0].content }}",
     "repeats the answer": NONE + "{{ messages[-1].content if messages[-1].role == 'assistant' }}",
     "asks in another way": "{% if add_generation_prompt %}Ask: {{ messages[0].content }}{% else %}"
     + NONE
     + "{% endif %}",
     "shouts": "{% for m in messages %}{{ m.content | upper }}{% endfor %}",
-    "last turn alone": "{{ messages[-1].role }}: {{ messages[-1].content }}",
     "refuses the answer": NONE
     + "{% if messages[-1].role != 'user' %}{{ raise_exception('No: ' + messages[0].content) }}{% endif %}",
     "refuses the question": "{{ raise_exception('No: ' + messages[0].content) }}",
     "wants a system turn": "{% if messages[0].role != 'system' %}{{ raise_exception('System!') }}{% endif %}" + NONE,
     "does not parse": "{% for m in messages %}{{ m.content }",
     "unknown filter": "{{ messages[0].content | shout }}",
-    "unknown attribute": "{{ messages[0].text.strip() }}",
-    "unknown function": NONE + "{{ now('%d') }}",
-    "number": NONE + "{{ 1 + messages[0].content }}",
     "reverses": "{% for m in messages | reverse %}{{ m.content }}\n{% endfor %}",
     "empty": " ",
 }
@@ -377,19 +365,6 @@ def test_an_end_that_swallows_the_space_before_it_is_no_answer() -> None:
     tokenizer = im_tokenizer(end=end, eos="</s>")
     (example,) = make_encoder("chat", tokenizer).encode([("Who?", "In. ")], max_length=99)
     assert (example.ending, tokenizer.decode(example.input_ids[-1:])) == (1, "<|im_end|>")
-
-
-def test_an_end_of_the_models_own_ends_the_labels(tmp_path: Any) -> None:
-    """`generation_config.json` may name an ordinary token."""
-    template = "{% for m in messages %}{{ m.role + ' ' + m.content + '|' }}{% endfor %}"
-    template += "{% if add_generation_prompt %}{{ 'assistant ' }}{% endif %}"
-    tokenizer = build(BYTES, (), bos=None, eos="</s>", template=template)
-    bar = tokenizer("|", add_special_tokens=False)["input_ids"][0]
-    tokenizer.save_pretrained(tmp_path)
-    (tmp_path / "generation_config.json").write_text(f'{{"eos_token_id": [{bar}, {tokenizer.eos_token_id}]}}')
-    loaded = AutoTokenizer.from_pretrained(tmp_path)
-    (example,) = make_encoder("chat", loaded).encode([("Who?", "In.")], max_length=99)
-    assert (example.input_ids[-1], example.ending) == (bar, 1)
 
 
 def test_a_template_may_refuse_one_row_alone() -> None:

@@ -17,7 +17,6 @@ from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from tests.support.chat_families import BYTES, PIECES, build
-from trainables.benchmarks import tofu
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 from trainables.data.conversations import Encoder
@@ -118,39 +117,6 @@ def test_an_answers_first_characters_may_be_in_no_token() -> None:
     assert tokenizer.convert_ids_to_tokens(list(found.input_ids[found.answer_start :])) == ["Ada", "Ada", "</s>"]
     with pytest.raises(InputError, match="row 1: no token of the answer is left in this model's tokens"):
         encode(tokenizer, "plain", "Who", "  ")
-
-
-def test_the_answer_tag_is_a_label_in_the_papers_dialect_alone() -> None:
-    tokenizer, question = TOKENIZERS["merging"], "Who?"
-    paper, other = (
-        encode(tokenizer, "phi", question, "He", tofu.rows.RULES[name].tag_is_answer) for name in tofu.rows.RULES
-    )
-    assert list(tofu.rows.RULES) == ["paper", "open-unlearning"]
-    assert paper.input_ids == other.input_ids
-    assert tokenizer.decode(list(paper.input_ids[paper.answer_start :])) == "Answer: He</s>"
-    assert tokenizer.decode(list(other.input_ids[other.answer_start :])) == "He</s>"
-    assert prompt_of("phi", question, True) == "Question: Who?\n"
-    assert prompt_of("phi", question, False) == "Question: Who?\nAnswer: "
-    assert prompt_of("llama2", question, True) == "[INST] Who? [/INST]"
-
-
-@pytest.mark.parametrize("name", ["bos", "plain", "merging", "llama"])
-def test_a_cut_row_has_no_end(name: str) -> None:
-    tokenizer = TOKENIZERS[name]
-    whole = encode(tokenizer, "llama2", "Who?", "She was born in Kerrin.")
-    length, eos = len(whole.input_ids), tokenizer.eos_token_id
-    assert encode(tokenizer, "llama2", "Who?", "She was born in Kerrin.", most=length) == whole
-    for most in range(whole.answer_start + 1, length):
-        cut = encode(tokenizer, "llama2", "Who?", "She was born in Kerrin.", most=most)
-        assert cut.input_ids == whole.input_ids[:most]
-        assert cut.answer_start == whole.answer_start
-        assert eos not in cut.input_ids
-    none = rf"row 1: no token of the answer is left within {whole.answer_start} tokens \(training.max_length\)"
-    with pytest.raises(InputError, match=none):
-        encode(tokenizer, "llama2", "Who?", "She was born in Kerrin.", most=whole.answer_start)
-    if name == "bos":  # the same where the tokenizer adds an end
-        cut = encode(tokenizer, "llama2", "Who?", "She was born in Kerrin.", most=length - 4)
-        assert encode(TOKENIZERS["eos"], "llama2", "Who?", "She was born in Kerrin.", most=length - 4) == cut
 
 
 def rendered(name: str, messages: list[dict[str, str]], *, ask: bool) -> str:

@@ -39,18 +39,18 @@ LLAMA = network("Llama")
 
 @pytest.mark.data
 def test_forget05_takes_few_passes_and_one_wave(tofu_data: Path, tofu_models: Path) -> None:
-    """Of 717 questions with up to seven answers, at 65,536 tokens, by a model whose answers go to their limits."""
+    """Of 200 questions with up to seven answers, at 65,536 tokens, by a model whose answers go to their limits."""
     tokenizer = model_files.load_tokenizer(Model(path=str(tofu_models / "full")))
     model = tiny.network(layers=1, vocab_size=len(tokenizer), hidden_size=8, intermediate_size=8)
-    benchmark = Benchmark(data=str(tofu_data), split="forget05")
+    benchmark = Benchmark(data=str(tofu_data), split="forget05", limit=50)
     with PassCounter(model) as counted:
         evaluation.evaluate(model, tokenizer, benchmark, None, token_budget=65536)
     widths = [width for _, width in counted.passes]
     decoding = widths.index(1)
     asked = [row["question"] for rows in tofu.rows.read_evaluation_rows(benchmark).values() for row in rows]
     prompts = tofu.rows.make_dialect_encoder(benchmark, tokenizer).encode_prompts(asked)
-    assert counted.passes[decoding - 1][0] == len(prompts) == 717
-    assert decoding - 1 <= 8
+    assert counted.passes[decoding - 1][0] == len(prompts) == 200
+    assert decoding - 1 <= 4
     assert widths[decoding:] == [1] * (row_scores.MAX_GENERATED_TOKENS - min(map(len, prompts)) - 1)
 
 
@@ -58,17 +58,6 @@ def test_forget05_takes_few_passes_and_one_wave(tofu_data: Path, tofu_models: Pa
 def taught(trained_inputs: Any) -> tuple[Any, Any, Benchmark]:
     model, tokenizer = model_files.load_model(Model(path=str(trained_inputs.target)))
     return model, tokenizer, Benchmark(data=str(trained_inputs.data), split=trained_inputs.split, measures=("all",))
-
-
-def test_numbers_do_not_depend_on_the_budget_nor_on_slices(taught: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, tokenizer, benchmark = taught
-    expected, rows = evaluation.evaluate(model, tokenizer, benchmark, None, token_budget=65536)
-    monkeypatch.setattr(scoring, "LABELS_AT_ONCE", 7)
-    found, others = evaluation.evaluate(model, tokenizer, benchmark, None, token_budget=700)
-    known = {name: value for name, value in expected.items() if value is not None}
-    assert {name: found[name] for name in known} == pytest.approx(known, rel=1e-6, abs=1e-6)
-    assert len(known) > 20
-    assert [row["generation"] for row in others] == [row["generation"] for row in rows]
 
 
 def test_rows_are_encoded_once_in_a_process(taught: Any, trained_inputs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,9 +159,11 @@ def check_scores(model: Any, groups: list[list[Example]], budget: int) -> None:
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "Gemma2", "Afmoe"])
-def test_scores_are_those_of_each_example_alone(family: str) -> None:
+def test_scores_are_those_of_each_example_alone(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the head takes seven labels at once."""
     model, groups = network(family), answer_groups(0)
-    for budget in (1, 60, 10**6):
+    for budget, labels in ((1, scoring.LABELS_AT_ONCE), (60, 7), (10**6, 7), (10**6, scoring.LABELS_AT_ONCE)):
+        monkeypatch.setattr(scoring, "LABELS_AT_ONCE", labels)
         check_scores(model, [*groups, []], budget)
 
 

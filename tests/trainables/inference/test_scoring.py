@@ -11,7 +11,7 @@ from tests.support.families import generate_alone
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
 from trainables.data import text_blocks
-from trainables.inference import generation, progress
+from trainables.inference import generation
 from trainables.training import model_files
 
 KINDS = [(dialect, template) for dialect in tofu.rows.RULES for template in ("llama2", "phi")]
@@ -102,13 +102,3 @@ def test_the_limit_counts_the_prompt_in_the_papers_dialect_alone(batched: dict[s
     assert found == [naive_generation(batched, prompt, 30, total=total) for prompt in prompts]
     if total:
         assert {text for text, length in zip(found, lengths, strict=True) if length >= 30} == {""}
-
-
-def test_a_count_does_not_begin_again_with_the_next_part() -> None:
-    """Of answers on one set of rows, then on another; generations are counted apart."""
-    said: list[tuple[str, int, int]] = []
-    with progress.report_progress_to(lambda *given: said.append(given)):
-        for what, total in (("answers", 2), ("generations", 1), ("answers", 3)):
-            progress.ProgressCounter(what, total).add(total)
-    assert [one[1:] for one in said if one[0] == "answers"] == [(0, 2), (2, 2), (2, 5), (5, 5)]
-    assert said[2:4] == [("generations", 0, 1), ("generations", 1, 1)]

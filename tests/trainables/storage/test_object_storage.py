@@ -16,7 +16,6 @@ from trainables.config.trial import Trial
 from trainables.storage import atomic_files, object_storage
 from trainables.storage.file_names import CHECKPOINT, CONFIG, EVALUATIONS, META_FILE, PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.folder_storage import set_aside
-from trainables.storage.object_storage import ObjectStorage
 from trainables.storage.opening import open_storage
 
 machine = machines.machine
@@ -65,16 +64,6 @@ def test_a_result_that_the_store_never_had_stays_and_is_sent_later(machine: Mach
     write_trial(here, "a2")
     here.fetch_trial("a2")
     assert f"trials/a2/{RESULT}" in names(here), "a start sends it before it asks what is there"
-
-
-def test_a_store_with_folders_gets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / "copy"))
-    (tmp_path / "bucket").mkdir()
-    store = open_storage(f"local://{tmp_path / 'bucket'}")
-    assert isinstance(store, ObjectStorage)
-    write_trial(store, "a1")
-    assert store.push_trial("a1")
-    assert (tmp_path / "bucket" / "trials" / "a1" / RESULT).is_file()
 
 
 def test_a_trial_cut_off_while_it_is_sent_has_no_result_elsewhere(
@@ -189,14 +178,10 @@ def test_paths_become_those_of_the_machine(machine: Machine) -> None:
     assert moved.retain_evaluation is not None
     assert atomic_files.read_json(Path(moved.retain_evaluation.path)) == {"id": "e"}
     assert moved.benchmark.data == "/data/tofu"
-
-
-def test_answers_that_one_machine_made_reach_the_others(machine: Machine) -> None:
-    here, there = machine("here"), machine("there")
-    here.push(write_folder(here.data_folder("k"), "answers.jsonl"))
+    here.push(write_folder(here.data_folder("k"), "answers.jsonl"))  # which one machine made for all
     sources = (f"answers={here.data_folder('k') / 'answers.jsonl'}", "forget=/mine/forget.jsonl")
-    planned = Benchmark(name="own", data="own", split="own", fingerprint="files:1", sources=sources)
-    found = localize_paths(planned, there).places
+    own = Benchmark(name="own", data="own", split="own", fingerprint="files:1", sources=sources)
+    found = localize_paths(own, there).places
     assert found == {"answers": str(there.data_folder("k") / "answers.jsonl"), "forget": "/mine/forget.jsonl"}
     assert Path(found["answers"]).is_file()
 

@@ -184,10 +184,11 @@ def count_step(
 
 @pytest.mark.parametrize(("method", "rectifier"), LOOKS)
 def test_looks_at_the_device_a_step(method: str, rectifier: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also in several micro-batches; `observe` reads two cosines more."""
+    """Also in several micro-batches, which all methods share; `observe` reads two cosines more."""
     wanted = LOOKS[method, rectifier]
-    for more, changed in ((0, {}), (0, {"micro_batch": 8}), (2, {"observe": 1})):
-        device, _ = count_step(monkeypatch, method, rectifier, **changed)
+    changes = [(0, {}), (0, {"micro_batch": 8}), (2, {"observe": 1})] if (method, rectifier) == ("npo", "gru") else []
+    for more, changed in changes or [(0, {})]:
+        device, _ = count_step(monkeypatch, method, rectifier, layers=1, **changed)
         assert len(device.looks) == wanted + more, (changed, device.looks)
 
 

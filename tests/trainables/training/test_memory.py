@@ -8,8 +8,6 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from search_spaces.backbones.llama2 import LLAMA2
 from tests.support import measured_step
@@ -60,12 +58,6 @@ def test_a_7b_model_on_eight_ranks_by_hand() -> None:
     assert states(1, 1, engine="deepspeed").gradients == SEVEN * (2 + 4)
 
 
-@given(ranks=st.integers(1, 64), precision=st.sampled_from(["fp32", "bf16"]), method=st.sampled_from(["ga", "ga_kl"]))
-def test_a_higher_stage_never_needs_more(ranks: int, precision: str, method: str) -> None:
-    totals = [states(stage, ranks, precision=precision, method=method).total for stage in (1, 2, 3)]
-    assert totals == sorted(totals, reverse=True)
-
-
 @pytest.mark.parametrize(
     ("parameters", "ranks", "memory_bytes", "stage"),
     [
@@ -100,20 +92,6 @@ def test_an_evaluation_is_as_large_as_its_part_of_a_gpu_holds() -> None:
     assert tokens(1 * GB, Resources(evaluation_tokens=8192)) == 8192
     assert [tokens(count * kept) for count in (10**6, 65536, 65535, 20_000)] == [65536, 65536, 32768, 16384]
     assert tokens(0) == 1024
-
-
-@pytest.mark.parametrize("gigabytes", [24, 40, 80])
-def test_the_plan_has_the_evaluation_that_a_run_makes(gigabytes: int) -> None:
-    """The more room weights and optimizer leave, the larger; it never decides whether a trial fits."""
-    adapters = trial(1, rectifier="none", gradient_checkpointing=True)
-    adapters = adapters.model_copy(update={"training": Training(batch_size=1, lora_rank=8)})
-    shape = LLAMA2.shape
-    planned = memory.fit_memory(adapters, shape, 256, gigabytes * GB)
-    assert planned.fits
-    room = memory.MEMORY_SHARE * gigabytes * GB - planned.peak.states.total - planned.peak.buffers
-    tokens = memory.fit_evaluation_tokens(adapters.resources, shape, 2, room)
-    assert tokens == {24: 2048, 40: 8192, 80: 16384}[gigabytes]
-    assert planned.peak.evaluation == tokens * 4 * 2 * 33 * 4096 * 2
 
 
 @pytest.mark.parametrize(

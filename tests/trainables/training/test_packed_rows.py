@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +10,10 @@ import pytest
 import torch
 
 from tests.support import families, tiny
-from tests.support.environment import TrialInputs
 from trainables.common.tokenized_row import AnsweredExample, Example
-from trainables.config.settings import Model, Resources, Training
-from trainables.config.shared_artifacts import Recipe
+from trainables.config.settings import Resources, Training
 from trainables.methods import method_constants, objectives
 from trainables.training import engine, forward_backward, model_files, packed_rows
-from trainables.workers import shared_artifacts
 
 METHODS = ("npo", "simnpo_gd", "idk_dpo", "idk_nll", "pdu", "ceu", "undial", "wga", "satimp", "rmu")
 
@@ -43,6 +39,18 @@ def gradient(runner: Any, method: str = "npo") -> tuple[float, torch.Tensor]:
     return loss.item(), torch.cat([part.reshape(-1) for part in parts])
 
 
+def change(network: Any, how: str) -> Any:
+    """The network with adapters that do something, or with checkpointed activations."""
+    if how == "adapters":
+        network = model_files.add_lora_adapters(network, 2, 16)
+        for name, part in network.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(part)
+    if how == "checkpoints":
+        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return network
+
+
 def apart(one: tuple[float, torch.Tensor], other: tuple[float, torch.Tensor]) -> float:
     return float((one[1] - other[1]).norm() / other[1].norm()) + abs(one[0] / other[0] - 1)
 
@@ -55,14 +63,7 @@ def test_every_method_has_the_gradient_of_padded_rows(method: str, changed: str)
     network = families.network("Llama")
     with torch.no_grad():
         network.model.layers[0].mlp.up_proj.weight.mul_(1.1)  # what is frozen differs
-    if changed == "adapters":
-        network = model_files.add_lora_adapters(network, 2, 16)
-        for name, part in network.named_parameters():
-            if "lora_B" in name:
-                torch.nn.init.normal_(part)
-    if changed == "checkpoints":
-        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    network = network.double().train()
+    network = change(network, changed).double().train()
     padded = gradient(tiny.PlainEngine(copy.deepcopy(network)), method)
     assert packed_rows.enable_packed_rows(network)
     assert apart(gradient(tiny.PlainEngine(network, packs=True), method), padded) <= 1e-6
@@ -105,24 +106,10 @@ def test_a_model_whose_rows_see_each_other_is_found_out(monkeypatch: pytest.Monk
             assert not packed_rows.enable_packed_rows(families.network("Llama").to(precision))
 
 
-@pytest.mark.parametrize(("attention", "packs"), [("sdpa", True), ("eager", False)])
-def test_eager_attention_keeps_padded_rows(
-    attention: Any, packs: bool, trial_inputs: TrialInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where a sweep makes its models from one with eager attention."""
-    assert engine.create_engine(families.network("Llama"), Training(), Resources(), attention).packs == packs
-    prepare, prepared = packed_rows.enable_packed_rows, []
-    monkeypatch.setattr(packed_rows, "enable_packed_rows", lambda network: prepared.append(network) or prepare(network))
-    recipe = Recipe(
-        base=Model(path=str(trial_inputs.target), attention=attention),
-        data=str(trial_inputs.data),
-        data_fingerprint="authors-of-the-tests",
-        configs=("world_facts",),
-        template="llama2",
-        training=Training(batch_size=2, max_steps=1, max_length=192),
-    )
-    shared_artifacts.make_model(recipe, str(tmp_path))
-    assert len(prepared) == packs
+def test_eager_attention_keeps_padded_rows() -> None:
+    network = families.network("Llama")
+    assert not engine.create_engine(network, Training(), Resources(), "eager").packs
+    assert engine.create_engine(network, Training(), Resources(), "sdpa").packs
 
 
 def test_a_model_that_packs_generates_and_pads_as_before() -> None:

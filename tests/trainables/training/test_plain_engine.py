@@ -119,18 +119,6 @@ def test_a_rule_that_overrides_apply_is_applied() -> None:
     assert (Bisector().combines, Bisector(scope="tensor").combines, Other().combines) == (True, False, True)
 
 
-def test_tensors_are_aligned_and_padding_stays_zero() -> None:
-    runner = make(lr=1e-2)
-    go(runner, 0)
-    runner.step(1e-2)
-    covered = torch.zeros_like(runner.weights, dtype=torch.bool)
-    for (_, start, end), parameter in zip(runner.segments.cuts[0], runner.trained, strict=True):
-        assert start % engine.ALIGNED_ELEMENTS == 0
-        assert parameter.data_ptr() == runner.weights[start:].data_ptr()
-        covered[start:end] = True
-    assert not runner.weights[~covered].any()
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_what_is_saved_comes_back(precision: Any, tmp_path: Path) -> None:
     runner, other = make(precision=precision), make(precision=precision)

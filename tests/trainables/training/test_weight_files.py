@@ -24,9 +24,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Qwen3": {"head_dim": 16},
     "Gemma3Text": {"head_dim": 16},
     "Olmo2": {},
-    "GPTNeoX": {},
     "GPT2": {},
-    "Phi": {},
     "OPT": {"ffn_dim": 48, "word_embed_proj_dim": 32},
 }
 
@@ -80,11 +78,6 @@ def test_models_as_they_are_saved_are_taken(family: str, tied: bool, tmp_path: P
         (
             lambda w: w.update({f"{LAYER}.q_proj.weight": w[f"{LAYER}.q_proj.weight"][:16]}),
             f"1 of another shape: {LAYER}.q_proj.weight",
-        ),
-        (lambda w: w.update({"v_head.weight": w["lm_head.weight"].clone()}), "1 unexpected: v_head.weight"),
-        (
-            lambda w: [w.update({name.replace("mlp", "ffn"): w.pop(name)}) for name in list(w) if "mlp" in name],
-            "6 missing: ",
         ),
         (
             lambda w: w.update({"_orig_mod." + name: w.pop(name) for name in list(w)}),
@@ -170,20 +163,14 @@ def test_models_that_are_loaded_or_made_leave_cudnns_attention_alone(tmp_path: P
 LLAMA3 = {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 64}
 
 
-@pytest.mark.parametrize(
-    ("given", "theta", "scaling"),
-    [
-        ({"rope_type": "default", "rope_theta": 500000.0}, 500000.0, None),
-        ({"rope_type": "llama3", "rope_theta": 500000.0, **LLAMA3}, 500000.0, {"rope_type": "llama3", **LLAMA3}),
-    ],
-)
-def test_older_names_stand_beside_the_new(given: dict[str, Any], theta: float, scaling: Any, tmp_path: Path) -> None:
+def test_older_names_stand_beside_the_new(tmp_path: Path) -> None:
     """transformers 4.51 reads the new names alone as theta 10000 without scaling, without an error."""
+    given: dict[str, Any] = {"rope_type": "llama3", "rope_theta": 500000.0, **LLAMA3}
     network = tiny.network(layers=1, rope_parameters=given)
     model_files.save_model(network, tiny.tokenizer(), tmp_path / "model", {})
     read = json.loads((tmp_path / "model" / "config.json").read_text())
     assert read["rope_parameters"] == given
-    assert (read["rope_theta"], read["rope_scaling"]) == (theta, scaling)
+    assert (read["rope_theta"], read["rope_scaling"]) == (500000.0, {"rope_type": "llama3", **LLAMA3})
     assert read["torch_dtype"] == read["dtype"] == "float32"
     names = json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())
     assert names["tokenizer_class"] == "PreTrainedTokenizerFast"
@@ -205,25 +192,3 @@ def test_an_empty_tokenizer_is_refused(bare: Path) -> None:
     (bare / "tokenizer.json").write_text(json.dumps(empty))
     with pytest.raises(InputError, match="has no usable tokenizer"):
         model_files.load_model(Model(path=str(bare)))
-
-
-def test_a_tokenizer_from_another_folder(bare: Path, tmp_path: Path) -> None:
-    place = tmp_path / "tokenizer"
-    tiny.tokenizer().save_pretrained(place)
-    model = Model(path=str(bare), tokenizer=str(place))
-    network, tokenizer = model_files.load_model(model)
-    assert tokenizer("ferry")["input_ids"] == tiny.tokenizer()("ferry")["input_ids"]
-    assert network.config._attn_implementation == "sdpa"
-    with pytest.raises(InputError, match=f"tokenizer: {bare} has no tokenizer.json"):
-        model_files.check_tokenizer_folder(str(bare))
-
-
-def test_tokenizer_is_part_of_what_a_model_is(bare: Path, tmp_path: Path) -> None:
-    """Its content, not its place: a moved folder keeps the fingerprint, another vocabulary does not."""
-    places = [tmp_path / name for name in ("one", "moved", "other")]
-    for place in places:
-        tiny.tokenizer().save_pretrained(place)
-    text = (places[2] / "tokenizer.json").read_text()
-    (places[2] / "tokenizer.json").write_text(text.replace('"add_prefix_space": false', '"add_prefix_space": true'))
-    marks = [model_files.fingerprint_model(Model(path=str(bare), tokenizer=str(place))) for place in places]
-    assert marks[0] == marks[1] != marks[2]

@@ -15,8 +15,6 @@ from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import ROWS, WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.opening import open_storage
-from trainables.workers import launcher
 
 STEPS, EVERY = 6, 2
 
@@ -134,17 +132,6 @@ def test_a_spent_budget_ends_the_trial_at_a_step_before(trained_inputs: Any, wat
     for name in ("metrics", "evaluations", "chosen_step", "status"):
         assert again[name] == found[name]
     assert again["training"] == found["training"] | {"resumed_at": 3}
-
-
-@pytest.mark.slow
-def test_two_ranks_evaluate_as_one(trained_inputs: Any, watched: Any, tmp_path: Path, ray_session: None) -> None:
-    config = configuration(trained_inputs)
-    config = config.model_copy(update={"resources": Resources(ranks=2, zero_stage=3, evaluation_tokens=8192)})
-    found = launcher.launch_trial(config, open_storage(str(tmp_path)))
-    assert found["status"] == "finished", found["error"]
-    for mine, theirs in zip(found["evaluations"], watched[0]["evaluations"], strict=True):
-        assert mine["step"] == theirs["step"]
-        assert mine["forget_prob"] == pytest.approx(theirs["forget_prob"], rel=1e-3)
 
 
 def test_adapters_are_not_folded_in_while_they_train(trained_inputs: Any, tmp_path: Path) -> None:

@@ -69,20 +69,6 @@ def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: 
     assert {value for name, value in retain.items() if name.startswith("forget_quality")} == {None}
 
 
-def test_it_tells_how_far_it_is_and_what_was_asked_for(run: Run, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(evaluate, "PROGRESS_PRINT_SECONDS", 0.0)
-    asked = "extraction_strength,exact_memorisation,paraphrase_prob,paraphrase_share"
-    done = run(measures=asked, limit=3)
-    assert done.exit_code == 0, done.output
-    kept = json.loads((tmp_path / "out.json").read_text())
-    *told, last = done.stdout.splitlines()
-    names = [f"forget_{name}" for name in sorted(asked.split(","))]
-    assert told[-5:] == [f"{name} {kept[name]:.4f}" for name in [*names, "memorisation_score"]]
-    assert last.startswith("forget quality (ln p) null (no --retain-evaluation), model utility 0.")
-    assert told[0].startswith("evaluation, 0 of ")
-    assert told[-6] == "evaluation, 12 of 12 generations"
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -12,25 +12,20 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.support.environment import RunModule, TrialInputs
+from tests.support.environment import TrialInputs
 from tests.support.interrupted import configuration, finish, same
 from trainables import benchmarks
-from trainables.config.settings import Benchmark, Model, Rectifier, Resources
+from trainables.config.settings import Model, Rectifier, Resources
 from trainables.config.trial import Trial
-from trainables.storage.folder_storage import Storage
-from trainables.storage.opening import open_storage
 from trainables.trial import setup
 
 CHANGES: dict[str, dict[str, Any]] = {
     "frozen": {"method": "npo", "rectifier": {"name": "gru", "gamma": 0.5, "tau": 1.0}},
     "rmu": {"method": "rmu", "objective": {"layer": 0}},
     "deepspeed": {"resources": {"zero_stage": 1}},
-    "vector": {"method": "tru", "task_vector": {"stg": 4.0, "batches": 2, "steps": 1}},
-    "bf16": {"resources": {"precision": "bf16"}},
     "adapters": {},
 }
 """What differs from GD by the plain engine: each of them changes the model that it is given in another way."""
-SLOW = ("deepspeed", "vector", "bf16")
 
 
 @pytest.fixture
@@ -59,88 +54,60 @@ def trials(trial_inputs: TrialInputs) -> dict[str, Trial]:
     }
 
 
-@pytest.fixture(scope="module")
-def fresh(trials: dict[str, Trial], run_module: RunModule, tmp_path_factory: pytest.TempPathFactory) -> Storage:
-    """Return the storage of GD's trial in a process of its own."""
-    place = tmp_path_factory.mktemp("fresh")
-    (place / "config.json").write_text(trials["first"].model_dump_json())
-    assert run_module("trainables.run", place / "config.json", "--storage", place / "runs").returncode == 0
-    return open_storage(str(place / "runs"))
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CHANGES]
-)
-def test_trials_of_one_process_equal_those_that_load_their_model(
-    trials: dict[str, Trial], fresh: Storage, tmp_path: Path, loads: list[Any], name: str
+def test_trials_in_a_row_load_one_model_and_leave_no_trace_in_it(
+    trials: dict[str, Trial], tmp_path: Path, loads: list[Any]
 ) -> None:
-    """GD's follows another one, which then follows GD's."""
-    first, other = trials["first"], trials[name]
-    alone, place = finish(other, tmp_path / "alone")
-    _, after = finish(first, tmp_path / "after")
-    same(fresh, after, first)
-    again, second = finish(other, tmp_path / "again")
-    assert len(loads) == {"bf16": 3, "vector": 3}.get(name, 1)  # a direction is made from a model of its own, twice
-    if name == "vector":  # it has no steps
-        assert alone["metrics"] == again["metrics"]
-    else:
-        same(place, second, other)
-
-
-def test_a_model_is_loaded_once_for_trials_in_a_row(
-    trials: dict[str, Trial], tmp_path: Path, loads: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = ("first", "frozen", "rmu", "adapters", "deepspeed", "first")
-    for number, name in enumerate(row):
-        finish(trials[name], tmp_path / str(number), keep=False)
+    """There and back, so that each trial follows two others. Its first numbers are a new process's: test_run."""
+    names = list(trials)
+    stores = {name: finish(trials[name], tmp_path / "there")[1] for name in names}
+    for name in reversed(names):
+        same(stores[name], finish(trials[name], tmp_path / "back")[1], trials[name])
     assert len(loads) == 1
-    bf16 = trials["bf16"]
-    finish(bf16, tmp_path / "other", keep=False)
+
+
+def test_a_model_is_kept_by_content_and_precision_where_memory_has_room(
+    trials: dict[str, Trial], loads: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = trials["first"].target
+
+    def load(target: Model, precision: str = "fp32", times: int = 2) -> int:
+        for _ in range(times):
+            setup.load_target(target, precision, Resources(), torch.device("cpu"))
+        return len(loads)
+
+    assert load(known) == 1
+    assert load(known, "bf16") == 2
     assert loads == [torch.float32, torch.bfloat16]
-    unknown = trials["first"].model_copy(
-        update={"target": trials["first"].target.model_copy(update={"fingerprint": None})}
-    )
-    for number in range(2):
-        finish(unknown, tmp_path / f"unknown{number}", keep=False)
-    assert len(loads) == 4, "by its path alone nothing is kept"
+    assert load(known.model_copy(update={"fingerprint": None})) == 4, "by its path alone nothing is kept"
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1e5))
-    for number in range(2):
-        finish(trials["first"], tmp_path / f"short{number}", keep=False)
-    assert len(loads) == 6, "nor where memory is short"
+    assert load(known) == 6, "nor where memory is short"
 
 
 # Tokenised rows
 
 
-def test_rows_are_made_anew_for_whatever_they_depend_on(trial_inputs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_made_anew_for_whatever_they_depend_on(trials: dict[str, Trial], monkeypatch: Any) -> None:
     made: list[Any] = []
-    monkeypatch.setattr(
-        benchmarks.get_benchmark("tofu"), "training_examples", lambda *asked: made.append(asked) or ([], [])
-    )
+    tofu = benchmarks.get_benchmark("tofu")
+    monkeypatch.setattr(tofu, "training_examples", lambda *asked: made.append(asked) or ([], []))
     setup._keep_examples.cache_clear()
-    trial = Trial(
-        method="npo",
-        benchmark=Benchmark(data="data", split=trial_inputs.split, fingerprint="files:of-the-tests"),
-        target=Model(path=str(trial_inputs.target), fingerprint="files:of-the-tests"),
-    )
 
     def makes(part: str = "seed", value: Any = 0, **changes: Any) -> bool:
-        before = len(made)
+        before, trial = len(made), trials["first"]
         value = getattr(trial, part).model_copy(update=changes) if changes else value
         setup.load_examples(trial.model_copy(update={part: value}))
         return len(made) > before
 
     assert makes()
     assert not makes("seed", 3)
-    assert makes("benchmark", template="plain")
-    assert makes("benchmark", fingerprint="files:other")
-    assert makes("target", fingerprint="files:other")
-    assert makes("training", max_length=64)
+    for part, changed in (
+        ("benchmark", {"template": "plain"}),
+        ("benchmark", {"fingerprint": "files:other"}),
+        ("target", {"fingerprint": "files:other"}),
+        ("training", {"max_length": 64}),
+    ):
+        assert makes(part, **changed), changed
     assert makes(), "only the last four are kept"
-    unknown: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("target", {"fingerprint": None}),
-        ("benchmark", {"fingerprint": None}),
-        ("resources", {"ranks": 2}),
-    )
-    for part, changes in unknown * 2:
-        assert makes(part, **changes), part
+    unknown = [("target", {"fingerprint": None}), ("benchmark", {"fingerprint": None}), ("resources", {"ranks": 2})]
+    for part, changed in unknown * 2:
+        assert makes(part, **changed), part

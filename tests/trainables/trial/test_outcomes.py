@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from tests.support.interrupted import alike, configuration, finish
 from trainables.config.trial import Trial
@@ -59,10 +57,14 @@ def test_memory_that_runs_out_is_tried_again_with_half_the_micro_batch(
     assert store.result(config.id()) == found
 
 
-def starved(most: int, only: int | None) -> Callable[[dict[str, Any]], None]:
-    """What a rank of Ray Train runs, pickled by value: more than `most` rows fill the memory (of rank `only`)."""
+@pytest.mark.slow
+def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
+    trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None
+) -> None:
+    """All ranks start again with half the micro-batch and give what one process gives."""
 
-    def rank(config: dict[str, Any]) -> None:
+    def starve(config: dict[str, Any]) -> None:
+        """What a rank of Ray Train runs, pickled by value: on rank 1 more than two rows fill the memory."""
         import torch
 
         from trainables.training import forward_backward
@@ -71,34 +73,19 @@ def starved(most: int, only: int | None) -> Callable[[dict[str, Any]], None]:
         real = forward_backward.forward_micro_batch
 
         def forward(engine: Any, term: Any, rows: Any, *rest: Any) -> Any:
-            if len(rows) > most and only in (None, engine.rank):
+            if len(rows) > 2 and engine.rank == 1:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
             return real(engine, term, rows, *rest)
 
         forward_backward.forward_micro_batch = forward
         ray_processes.run_trial_rank(config)
 
-    return rank
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("only", [None, 0, 1])
-@pytest.mark.parametrize("most", [2, 1])
-def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
-    trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None, only: int | None, most: int
-) -> None:
-    """All ranks start again with half the micro-batch and give what one process gives; a second time ends the trial."""
     config = configuration(trial_inputs, ranks=2, stage=2, every=None)
-    monkeypatch.setattr(ray_processes, "run_trial_rank", starved(most, only))
+    monkeypatch.setattr(ray_processes, "run_trial_rank", starve)
     store = open_storage(str(tmp_path / "two"))
     found = launcher.launch_trial(config, store, keep=True)
+    assert (found["status"], found["topology"]["micro_batch"]) == ("finished", 2), found["error"]
     assert store.result(config.id()) == found
-    assert found["topology"]["micro_batch"] == 2
-    if most == 1:
-        assert (found["status"], found["error"]["step"]) == ("out_of_memory", 1)
-        assert found["error"]["message"].startswith("CUDA out of memory")
-        return
-    assert found["status"] == "finished", found["error"]
     assert not (store.trial(config.id()) / RETRY).exists()
     plain = configuration(trial_inputs, every=None)
     finish(plain, tmp_path / "one")
@@ -128,22 +115,3 @@ def test_collapsed_model_stops_and_is_evaluated_as_it_is(trial_inputs: Any, tmp_
     assert found["metrics"] == cut["metrics"]
     assert found["metrics"]["model_utility"] is not None
     assert (store.trial(config.id()) / WEIGHTS).is_dir()
-
-
-def test_adapters_alone_are_trained_and_rectified(trial_inputs: Any, tmp_path: Path) -> None:
-    """LoRA: the kept weights are plain ones, differ from the target's in linear layers only, by rank-2 matrices."""
-    config = configuration(trial_inputs, every=None, lora_rank=2, lr=2e-2)
-    found, store = finish(config, tmp_path)
-    assert found["status"] == "finished", found["error"]
-    steps = atomic_files.read_rows(store.trial(config.id()) / STEPS)
-    assert all(step["grad_norm"] > 0 for step in steps)
-    assert abs(steps[-1]["loss"] - steps[0]["loss"]) > 0.1
-    weights = load_file(store.trial(config.id()) / WEIGHTS / "model.safetensors")
-    origin = load_file(trial_inputs.target / "model.safetensors")
-    assert weights.keys() == origin.keys()
-    for name in origin:
-        change = weights[name] - origin[name]
-        if "_proj" in name:
-            assert 0 < torch.linalg.matrix_rank(change.double(), rtol=1e-3) <= 2, name
-        else:
-            assert not change.any(), name

@@ -57,10 +57,10 @@ def test_progress_of_a_trial_until_its_result_is_there(
 def test_points_become_rarer_outlast_an_evaluation_and_are_of_one_attempt(store: Storage) -> None:
     running = progress.ProgressFile(store.trial("abc"), store)
     entry = {"loss": 2.0, "retain_loss": math.nan, "cos_before": math.inf, "lr": 0.1}
-    for step in range(1, 1001):
-        running.note_event({"phase": "evaluation", "step": step, "steps": 1000})
-        running.note_event({"phase": "training", "step": step, "steps": 1000, "entry": entry})
-    assert (len(running.points), running.points[0]) == (54, {"step": 1, "loss": 2.0})
+    for step in range(1, 201):
+        running.note_event({"phase": "evaluation", "step": step, "steps": 200})
+        running.note_event({"phase": "training", "step": step, "steps": 200, "entry": entry})
+    assert (len(running.points), running.points[0]) == (37, {"step": 1, "loss": 2.0})
     running.note_event({"phase": "loading"})
     running.note_event({"phase": "training", "step": 1, "steps": 9, "entry": entry})
     assert [point["step"] for point in running.points] == [1]

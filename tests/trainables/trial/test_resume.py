@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from tests.support import ranks
-from tests.support.copies import copy_target, tied
+from tests.support import machines, ranks
 from tests.support.interrupted import alike, configuration, finish, same
+from tests.support.machines import Machine
+from trainables.benchmarks.local_paths import localize_paths
 from trainables.common.errors import InputError
+from trainables.common.fingerprints import RECIPE_FILE
 from trainables.config.settings import Resources
-from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.file_names import CHECKPOINT, META_FILE, STEPS, WEIGHTS
+from trainables.storage.file_names import CHECKPOINT, CONFIG, META_FILE, RESULT, ROWS, STEPS, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
+from trainables.trial.runner import TrialRun
 from trainables.workers import launcher
 
 SLOW = pytest.mark.slow
+machine = machines.machine
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +49,18 @@ def stopped(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> Stor
     assert begun == {}
     assert store.result(configuration(trial_inputs).id()) is None
     return store
+
+
+def copy_target(trial_inputs: Any, folder: Path, **settings: Any) -> Any:
+    """The same inputs with other settings of the target; without its recipe it is no model of ours."""
+    shutil.copytree(trial_inputs.target, folder, ignore=shutil.ignore_patterns(RECIPE_FILE))
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    if settings.get("tie_word_embeddings"):
+        weights = load_file(folder / "model.safetensors")
+        del weights["lm_head.weight"]
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return replace(trial_inputs, target=folder)
 
 
 def copy_of(stopped: Storage, folder: Path) -> Storage:
@@ -68,7 +85,9 @@ def test_interrupted_trial_goes_on_bit_for_bit(
         assert least < resumed["seconds"][name] < least + 100
 
 
-@pytest.mark.parametrize(("stage", "offload"), [(1, True), pytest.param(3, False, marks=SLOW), (3, True)])
+@pytest.mark.parametrize(
+    ("stage", "offload"), [(3, True), *(pytest.param(*case, marks=SLOW) for case in ((1, True), (3, False)))]
+)
 def test_other_stages_go_on_bit_for_bit(trial_inputs: Any, tmp_path: Path, stage: int, offload: bool) -> None:
     config = configuration(trial_inputs)
     resources = Resources(zero_stage=stage, offload_optimizer=offload, checkpoint_every=2)
@@ -103,15 +122,16 @@ def test_trial_with_dropout_goes_on_bit_for_bit(trial_inputs: Any, stopped: Stor
 )
 def test_two_ranks_go_on_and_keep_the_weights_of_one(trial_inputs: Any, tmp_path: Path, kind: str, stage: int) -> None:
     """Adapters, or tied embeddings: plain weights, adapters folded in, that transformers loads."""
-    inputs = tied(trial_inputs, tmp_path / "model") if kind == "tied" else trial_inputs
-    plain = configuration(inputs, lora_rank=2 if kind == "adapters" else None)
+    tied = {"tie_word_embeddings": True}
+    inputs = copy_target(trial_inputs, tmp_path / "model", **tied) if kind == "tied" else trial_inputs
+    plain = configuration(inputs, lora_rank=2 if kind == "adapters" else None, max_steps=3)
     finish(plain, tmp_path / "one")
-    spread = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=stage, checkpoint_every=2)})
+    spread = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=stage, checkpoint_every=1)})
     job = {"trial": spread.model_dump(), "storage": str(tmp_path / "two")}
-    ranks.run(2, [{**job, "stop_after": 5}, job], trial_inputs, tmp_path)
+    ranks.run(2, [{**job, "stop_after": 2}, job], trial_inputs, tmp_path)
     one, two = (Storage(tmp_path / name) for name in ("one", "two"))
     folder = two.trial(spread.id())
-    assert (two.result(spread.id()) or {})["training"]["resumed_at"] == 4
+    assert (two.result(spread.id()) or {})["training"]["resumed_at"] == 2
     alike(one.trial(plain.id()), folder, Path(plain.target.path))
     loaded: Any = AutoModelForCausalLM.from_pretrained(folder / WEIGHTS, output_loading_info=True)
     network, report = loaded
@@ -169,31 +189,14 @@ def test_damaged_checkpoint_is_dropped_and_the_trial_begins_again(
     same(undisturbed, store, config)
 
 
-@pytest.fixture(scope="module")
-def spread(trial_inputs: Any, ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, Storage]:
-    """A trial on two ranks of Ray Train, ZeRO 3, one row a micro-batch."""
+@SLOW
+def test_two_ranks_survive_the_death_of_one(trial_inputs: Any, ray_session: None, tmp_path: Path) -> None:
+    """Of Ray Train, ZeRO 3, one row a micro-batch."""
     resources = Resources(ranks=2, zero_stage=3, micro_batch=1, checkpoint_every=2)
     config = configuration(trial_inputs).model_copy(update={"resources": resources})
-    store = open_storage(str(tmp_path_factory.mktemp("spread")))
-    result = launcher.launch_trial(config, store, keep=True)
-    assert result["status"] == "finished", result["error"]
-    assert result["topology"]["ranks"] == 2
-    return config, store
-
-
-@SLOW
-def test_ray_train_gives_what_one_process_gives(
-    trial_inputs: Any, spread: tuple[Trial, Storage], undisturbed: Storage
-) -> None:
-    """One rank in this process, all rows of a batch at once."""
-    config, store = spread
-    alike(undisturbed.trial(configuration(trial_inputs).id()), store.trial(config.id()), trial_inputs.target)
-
-
-@SLOW
-def test_two_ranks_survive_the_death_of_one(spread: tuple[Trial, Storage], tmp_path: Path) -> None:
-    config, complete = spread
-    store = open_storage(str(tmp_path))
+    complete, store = (open_storage(str(tmp_path / name)) for name in ("complete", "store"))
+    whole = launcher.launch_trial(config, complete, keep=True)
+    assert (whole["status"], whole["topology"]["ranks"]) == ("finished", 2), whole["error"]
     killed: list[int] = []
     killer = threading.Thread(target=kill_one, args=(store.trial(config.id()) / CHECKPOINT / "meta.json", killed))
     killer.start()
@@ -216,3 +219,27 @@ def kill_one(checkpoint: Path, killed: list[int]) -> None:
             process.kill()
             killed.append(process.pid)
             return
+
+
+# From machine to machine
+
+
+def test_another_machine_goes_on_from_the_last_checkpoint(
+    trial_inputs: Any, undisturbed: Storage, machine: Machine
+) -> None:
+    """It shares only the bucket with the one that has begun."""
+    config, one, other = configuration(trial_inputs), machine("one"), machine("other")
+    for event in TrialRun(config, one).run_events():
+        if event["phase"] == "training" and event["step"] == 5:
+            break
+    other.download_sweeps_and_results([config.id()])
+    assert not other.has(config.id())
+    other.fetch_trial(config.id())
+    assert (atomic_files.read_json(other.trial(config.id()) / "checkpoint" / "meta.json") or {})["step"] == 4
+    *_, last = TrialRun(localize_paths(config, other), other, keep_weights=True).run_events()
+    assert last["result"]["training"]["resumed_at"] == 4
+    same(undisturbed, other, config)
+    kept = {name.removeprefix(f"trials/{config.id()}/") for name in machines.names(other)}
+    assert {name.split("/")[0] for name in kept} == {CONFIG, RESULT, STEPS, ROWS, WEIGHTS}
+    one.download_sweeps_and_results([config.id()])  # the machine that had begun it takes what the other one found
+    assert (one.result(config.id()) or {}).items() >= last["result"].items()
