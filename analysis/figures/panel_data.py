@@ -9,7 +9,7 @@ import pandas as pd
 from analysis import paper
 from analysis.labels import MODEL_LABELS, order_methods, order_names, split_label
 from analysis.load.goal_columns import find_goals
-from analysis.stats.tidy import RUNS_SOURCE
+from analysis.stats.sweep_results import RUNS_SOURCE
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import METHODS
 

@@ -12,9 +12,8 @@ from matplotlib.figure import Figure
 
 from analysis.figures import panel_data
 from analysis.figures.style import DASHED, FRAMED, LINES, RC_PARAMS, add_legend, make_panels, marker_style
-from analysis.labels import MODEL_LABELS, describe_method
+from analysis.labels import MODEL_LABELS, describe_method, normalise_setting
 from analysis.load.goal_columns import goal_head
-from analysis.number_format import normalise_setting
 
 POINT_COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
 POINT_COLUMNS += ["value", "sd", "n", "chosen"]

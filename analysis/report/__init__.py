@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from analysis.load.opening import find_sweep, open_storage
+from analysis.load.trials import find_sweep, open_storage
 from analysis.report import several_sweeps, verdict
 from analysis.report.answers import list_answer_sections
 from analysis.report.interactive import write_interactive

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.labels import describe_method, split_label
-from analysis.load.opening import read_trial_table
+from analysis.load.trials import read_trial_table
 from analysis.report.page import Section, TableItem
 from analysis.stats.chosen_settings import choose_study_setting
 from analysis.stats.sweep_results import Results

@@ -7,10 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import describe_method
-from analysis.load.opening import read_trial_table
-from analysis.load.trials import evaluated
-from analysis.number_format import DASH, format_number
+from analysis.labels import DASH, describe_method, format_number
+from analysis.load.trials import evaluated, read_trial_table
 from analysis.report.page import Section, TableItem, save_frame
 from analysis.report.sections import Report
 from analysis.stats.sweep_results import Results

@@ -7,9 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import MODEL_LABELS, describe_method
+from analysis.labels import MODEL_LABELS, describe_method, format_number
 from analysis.load.trials import evaluated
-from analysis.number_format import format_number
 from analysis.report.page import Section, TableItem, save_frame
 from analysis.report.sections import Report
 from analysis.stats.chosen_settings import SHORT, rank_by_label_order

@@ -14,15 +14,13 @@ import pandas as pd
 from analysis import paper
 from analysis.figures import catalog, rectifiers, tradeoff, training
 from analysis.figures.catalog import Picture, draw_each_split, make_picture
-from analysis.labels import MODEL_LABELS, MODEL_NOTES
+from analysis.labels import DEFAULT_DECIMALS, MODEL_LABELS, MODEL_NOTES
 from analysis.load.goal_columns import METRIC_NOTES, goal_axis_title
 from analysis.load.trials import CHOICE_COLUMNS, settings
-from analysis.number_format import DEFAULT_DECIMALS
 from analysis.report.page import Section, TableItem, save_frame, save_pictures
-from analysis.stats import rectifier_comparison, tidy
-from analysis.stats.importance import MIN_SETTINGS_FOR_IMPORTANCE, measure_importance
+from analysis.stats import rectifier_comparison
 from analysis.stats.retraining_noise import measure_noise
-from analysis.stats.sweep_results import Results
+from analysis.stats.sweep_results import Results, join_sweeps
 from analysis.tables import detail_tables, paper_tables
 from analysis.tables.detail_tables import ATTACKS_CAPTION, NOISE_CAPTION, SEEDS_CAPTION
 from analysis.tables.paper_tables import FilledTable, fill_table
@@ -30,10 +28,6 @@ from analysis.tables.table_definitions import LAYOUTS, main_layout
 from trainables.storage.sweep_file import SweepFile
 
 MOST_FAILURES = 50
-IMPORTANCE_CAPTION = (
-    "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them "
-    f"(PED-ANOVA, arXiv 2304.10255). Studies with fewer than {MIN_SETTINGS_FOR_IMPORTANCE} settings are left out."
-)
 
 
 class NumbersSource(StrEnum):
@@ -95,21 +89,17 @@ def write_rectifiers(report: Report) -> tuple[Picture, ...]:
 
 
 def _write_statistics(report: Report) -> list[Section]:
-    """What attacks brought back, which settings matter and every seed, as far as there is any of it."""
+    """What attacks brought back, the noise of retraining and every seed, as far as there is any of it."""
     results, sections = report.results, []
-    attacked, shares = results.recovered_shares, measure_importance(results.runs)
-    noise = measure_noise(results)
-    matters = partial(detail_tables.tabulate_importance, shares, results.goals)
-    within = partial(detail_tables.list_noise, noise)
+    attacked, noise = results.recovered_shares, measure_noise(results)
     for stem, frame, title, list_rows, caption in (
-        ("attacks", attacked, "Does it last", partial(detail_tables.tabulate_attacks, attacked), ATTACKS_CAPTION),
-        ("noise", noise, "Is it within the noise of retraining", within, NOISE_CAPTION),
-        ("importance", shares, "Which setting matters", matters, IMPORTANCE_CAPTION),
-        ("seeds", results.chosen_values, "Every seed", partial(detail_tables.tabulate_seeds, results), SEEDS_CAPTION),
+        ("attacks", attacked, "Does it last", detail_tables.tabulate_attacks, ATTACKS_CAPTION),
+        ("noise", noise, "Is it within the noise of retraining", detail_tables.list_noise, NOISE_CAPTION),
+        ("seeds", results.chosen_values, "Every seed", lambda _: detail_tables.tabulate_seeds(results), SEEDS_CAPTION),
     ):
         if len(frame):
             save_frame(report.folder, stem, frame)
-            sections.append(Section(title, (TableItem(list_rows(), caption),)))
+            sections.append(Section(title, (TableItem(list_rows(frame), caption),)))
     return sections
 
 
@@ -121,7 +111,7 @@ def save_paper_tables_and_figures(
     for sheet in sheets:
         sheet.save(folder / "tables")
     frames = {
-        kind: tidy.join_sweeps(
+        kind: join_sweeps(
             {label: one.tidy_frame for label, one in sweeps.items()},
             {name for table in tables for name in LAYOUTS[table].sweeps.values()},
         )

@@ -11,9 +11,8 @@ from analysis.labels import join_names
 from analysis.report import verdict
 from analysis.report.page import Section, open_report_folder, save_pictures, write_page
 from analysis.report.sections import list_table_items, save_paper_tables_and_figures
-from analysis.stats import tidy
 from analysis.stats.rectifier_comparison import compare_rectifiers
-from analysis.stats.sweep_results import Results
+from analysis.stats.sweep_results import Results, join_sweeps
 from analysis.tables import paper_tables
 from analysis.tables.markdown_latex import to_markdown
 from analysis.tables.paper_tables import FilledTable, fill_table
@@ -43,7 +42,7 @@ def write_several_sweeps_report(
         here = {label: one for label, one in filling.items() if one.goals.benchmark == benchmark}
         filled, drawn = save_paper_tables_and_figures(here, folder, both, f"{benchmark}-" * (len(benchmarks) > 1))
         if not filled:
-            frame = tidy.join_sweeps({label: one.tidy_frame for label, one in here.items()})
+            frame = join_sweeps({label: one.tidy_frame for label, one in here.items()})
             filled = [fill_table(main_layout(next(iter(here.values()))), frame)]
             filled[0].save(folder / "tables")
         sections.append(Section(benchmark.upper(), list_table_items(filled), drawn))

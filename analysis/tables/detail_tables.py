@@ -7,11 +7,18 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import describe_method, describe_settings, join_names, method_label, split_label
+from analysis.labels import (
+    DASH,
+    describe_method,
+    describe_settings,
+    format_number,
+    join_names,
+    method_label,
+    split_label,
+)
 from analysis.load.goal_columns import Goals
-from analysis.number_format import DASH, format_number
 from analysis.stats import row_bootstrap
-from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, list_varied
+from analysis.stats.chosen_settings import SHORT, list_varied
 from analysis.stats.significance import KS
 from analysis.stats.sweep_results import Results
 from trainables.storage.file_names import EVALUATED
@@ -105,20 +112,6 @@ def tabulate_seeds(results: Results) -> pd.DataFrame:
         line["95% of rows"] = f"{format_number(row['low'])} to {format_number(row['high'])}" if known else DASH
         rows.append(line | {"Trial": row["id"]})
     return _hide_unused(pd.DataFrame(rows, dtype="str"))
-
-
-def tabulate_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
-    """Return `measure_importance` as texts: one row for each study and setting, one column for each goal."""
-    rows: list[dict[str, Any]] = []
-    key: Any
-    for key, part in frame.groupby([*STUDY_COLUMNS, "setting"], sort=False):
-        split, method, rectifier, setting = map(str, key)
-        shares = dict(zip(part["metric"], part["importance"], strict=True))
-        told = {goal.short: f"{shares[goal.metric]:.0%}" if goal.metric in shares else DASH for goal in goals.all_goals}
-        found = {"Split": split_label(split), "Method": describe_method(method, rectifier), "Setting": setting, **told}
-        rows.append(found | {"Settings": f"{part['settings'].max()}", "order": -max(shares.values())})
-    listed = pd.DataFrame(rows).sort_values(["Split", "Method", "order"], kind="stable")
-    return listed.drop(columns="order").astype("str")
 
 
 def list_trials(results: Results) -> pd.DataFrame:

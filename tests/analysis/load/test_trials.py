@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis import runs
-from analysis.load import opening
+from analysis.load import trials as loaded
 from analysis.load.trials import describe_mixture
 from analysis.report.verdict import list_verdict_caveats
 from analysis.stats import chosen_settings
@@ -102,10 +102,10 @@ def test_references(results: Results, copy: Path) -> None:
 def test_find_sweep_takes_the_newest(copy: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_sweep(copy, [], digest="ffffffff", created="2026-11-19T23:59:00Z")
     write_sweep(copy, [], digest="00000000", created="2026-11-20T11:00:00+01:00")
-    assert opening.find_sweep("tiny", copy).label == "tiny-00000000"
+    assert loaded.find_sweep("tiny", copy).label == "tiny-00000000"
     assert "taking the newest, tiny-00000000 (others: tiny-0a1b2c3d, tiny-ffffffff)" in caplog.text
     caplog.clear()
-    assert opening.find_sweep("tiny-ffffffff", copy.as_uri()).hash == "ffffffff"
+    assert loaded.find_sweep("tiny-ffffffff", copy.as_uri()).hash == "ffffffff"
     assert not caplog.text
 
 
