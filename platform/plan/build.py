@@ -10,8 +10,7 @@ from platform.plan.costs import check_memory_fits, list_memory_needs
 from platform.plan.models import ModelFinder, ReferenceModel, absolute_path, read_architecture, resolve_benchmark
 from platform.plan.plan import MemoryNeed, Plan
 from platform.plan.spaces import STRATEGIES, Space, list_spaces, list_trials
-from search_spaces.schema.axes import STUDY_PATHS, Range
-from search_spaces.schema.sweep import Sweep
+from search_spaces.schema.sweep import STUDY_PATHS, Range, Sweep
 from trainables import benchmarks as kinds
 from trainables.benchmarks import model_checks, own
 from trainables.benchmarks.own import row_files

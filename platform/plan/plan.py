@@ -8,8 +8,7 @@ from typing import Any
 
 from platform.plan.models import ReferenceModel
 from platform.plan.spaces import Space
-from search_spaces.schema.axes import Range
-from search_spaces.schema.sweep import Sweep
+from search_spaces.schema.sweep import Range, Sweep
 from trainables.config.settings import Benchmark, Shape
 from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import Trial

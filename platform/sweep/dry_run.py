@@ -11,7 +11,7 @@ from platform.plan.plan import Plan
 from platform.schedule.capacity import TOLERANCE
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState
-from search_spaces.schema.axes import Range, axis_to_json
+from search_spaces.schema.sweep import Range, axis_to_json
 from trainables.benchmarks.own import row_files
 from trainables.common.wording import format_amount, format_bytes, format_count, format_duration
 from trainables.storage.folder_storage import Storage

@@ -5,25 +5,58 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from platform.plan.plan import Plan
 from platform.schedule.ray_environment import remove_ray_folder, set_ray_environment
 from platform.state import lock, manifest
+from platform.state.disk import KEEP_CHOICES
 from platform.state.limits import SweepStopper, load_gpu_seconds, record_gpu_seconds
 from platform.state.manifest import resume_command, sweep_command
 from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_outcomes, read_sweep_state
 from platform.sweep.chosen_trials import list_trials_to_attack
 from platform.sweep.finish import print_sweep_end
-from platform.sweep.start_options import StartOptions
 from platform.tracking.mirror import start_mirror
 from trainables.common import provenance
 from trainables.common.cli import print_line
-from trainables.common.errors import InputError
+from trainables.common.errors import InputError, suggest_name
 from trainables.common.wording import format_count
-from trainables.storage.file_names import ERROR, LOST, RESULT, ROWS, STEPS
+from trainables.storage.file_names import ERROR, FAILURES, LOST, RESULT, ROWS, STEPS
 from trainables.storage.folder_storage import Storage, remove_leftovers, set_aside
 from trainables.storage.sweep_file import read_sweep
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """The options of a start, apart from what is planned."""
+
+    gpu_hours: float | None = None
+    address: str | None = None
+    max_concurrent: int | None = None
+    keep: str = "pareto"
+    resume: bool = False
+    new: bool = False
+    retry_failed: bool = False
+    reason: str | None = None
+    minutes: float | None = None
+
+    def check(self, strategy: str, trials: int | None, cluster: str | None) -> None:
+        """Raise InputError if a value is unknown or options exclude each other."""
+        if cluster is not None and self.address is not None:
+            raise InputError("--cluster and --address exclude each other: the first starts the sweep on that head")
+        if trials is not None and strategy != "optuna":
+            raise InputError(f"--trials {trials}: for --strategy optuna; --strategy {strategy} has its own order")
+        if self.new and (self.resume or self.retry_failed):
+            raise InputError(f"--{'resume' if self.resume else 'retry-failed'} and --new exclude each other")
+        if self.reason is not None and not self.retry_failed:
+            raise InputError("--reason: says which failed trials --retry-failed runs again; add --retry-failed")
+        if self.reason is not None and self.reason not in FAILURES:
+            raise InputError(f"--reason: unknown reason '{self.reason}'; {suggest_name(self.reason, FAILURES)}")
+        for option, limit in (("--gpu-hours", self.gpu_hours), ("--minutes", self.minutes)):
+            if limit is not None and not 0 < limit < float("inf"):
+                raise InputError(f"{option}: must be above 0, got {limit:g}")
+        if self.keep not in KEEP_CHOICES:
+            raise InputError(f"--keep: unknown choice '{self.keep}'; {suggest_name(self.keep, KEEP_CHOICES)}")
 
 
 def start_sweep(state: SweepState, store: Storage, options: StartOptions) -> int:
