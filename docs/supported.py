@@ -13,18 +13,14 @@ def make_table() -> str:
     objectives = [row.label for row in METHODS.values() if not row.strength]
     vectors = [row.label for row in METHODS.values() if row.strength]
     rules = [row.label for name, row in RECTIFIERS.items() if name != "none"]
+    known = list(dict.fromkeys(one.name for one in load_backbones()))
     rows = [
         ("objectives, each with every rectifier", "method", objectives, "docs/adding.md"),
         ("task vectors, which need no retain data", "method", vectors, "docs/guide.md"),
         ("rectifiers", "rectifier.name", rules, "docs/adding.md"),
         ("benchmarks", "benchmark.name", benchmark_names(), "docs/measuring.md"),
         ("further measures", "benchmark.measures", load_measures(), "docs/measuring.md"),
-        (
-            "models whose sizes and recipe are known",
-            "backbone",
-            list(dict.fromkeys(one.name for one in load_backbones())),
-            "docs/one-server.md",
-        ),
+        ("models whose sizes and recipe are known", "backbone", known, "docs/one-server.md"),
     ]
     lines = ["| what | setting | values |", "|---|---|---|"]
     for what, setting, values, page in rows:

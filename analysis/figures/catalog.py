@@ -19,14 +19,11 @@ PAPER_TABLES_BY_FIGURE: dict[str, tuple[str, ...]] = {
     "pairs": ("tofu_main", "wmdp", "wmdp_rmu", "muse"),
     "gamma": ("tofu_gamma",),
     "tau": ("tofu_tau",),
-    "uwc": ("tofu_uwc_ga", "tofu_uwc_npo"),
 }
 FIGURE_KINDS: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], Any]] = {
     "pairs": (bars.bar_points, bars),
     "gamma": (partial(sensitivity.sensitivity_points, knob="gamma"), sensitivity),
     "tau": (partial(sensitivity.sensitivity_points, knob="tau"), sensitivity),
-    "strength": (sensitivity.strength_points, sensitivity),
-    "uwc": (sensitivity.uwc_target_points, sensitivity),
 }
 """Pictures of tidy frames: their points, and the module whose `draw` draws these."""
 CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
@@ -58,8 +55,7 @@ def draw_sweep_pictures(frames: Mapping[str, pd.DataFrame]) -> list[Picture]:
     if frames["pairs"].empty:
         return []
     near = {kind: panel_data.select_rows_varying_gamma_tau(frames[kind]) for kind in ("gamma", "tau")}
-    strength = panel_data.select_rows_varying_gamma_tau(frames["pairs"])
-    return list(_draw_parts({**frames, **near, "strength": strength}))
+    return list(_draw_parts({**frames, **near}))
 
 
 def draw_paper_pictures(tables: Mapping[str, str]) -> list[Picture]:

@@ -1,4 +1,4 @@
-"""What settings do: goals over gamma, tau, a task vector's strength or UWC's target."""
+"""What settings of GRU do: goals over gamma or tau."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import panel_data
-from analysis.figures.style import DASHED, FRAMED, LINES, RC_PARAMS, add_legend, make_panels, marker_style
-from analysis.labels import MODEL_LABELS, describe_method, normalise_setting
+from analysis.figures.style import FRAMED, RC_PARAMS, add_legend, make_panels, marker_style
+from analysis.labels import describe_method, normalise_setting
 from analysis.load.goal_columns import goal_head
 
 POINT_COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
@@ -21,8 +21,6 @@ OTHER_SETTING = {"gamma": "tau", "tau": "gamma"}
 SETTING_AXIS_LABELS = {
     "gamma": r"$\gamma$, weight of the new retain gradient",
     "tau": r"$\tau$, clipping norm",
-    "target": "share of the original's MU that is kept",
-    "strength": "stg of TRU, strength of TV",
 }
 CURVE_KEY = ["source", "backbone", "split", "method", "rectifier"]
 
@@ -34,31 +32,7 @@ def sensitivity_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     chosen = rows.loc[rows["chosen"], [*CURVE_KEY, OTHER_SETTING[knob]]].drop_duplicates(CURVE_KEY)
     rows = rows.merge(chosen, on=[*CURVE_KEY, OTHER_SETTING[knob]])
     several: Any = rows.groupby(CURVE_KEY)[knob].transform("nunique")
-    return _list_curves(rows.loc[several > 1], knob)
-
-
-def strength_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the points of task vectors over their strength, with two or more, and of the reference models."""
-    rows = panel_data.select_goal_rows(frame)
-    curves = rows.loc[rows["strength"].notna() & rows["target"].isna()]
-    several: Any = curves.groupby(CURVE_KEY)["strength"].transform("nunique")
-    curves = curves.loc[several > 1]
-    models = rows.loc[rows["method"].isin(MODEL_LABELS) & rows["split"].isin(curves["split"])]
-    return pd.concat([models.assign(knob="strength").reindex(columns=POINT_COLUMNS), _list_curves(curves, "strength")])
-
-
-def uwc_target_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the FQ of the chosen settings' mixtures over UWC's targets, alone and with GRU as in the paper."""
-    rows = panel_data.select_goal_rows(frame)
-    rows = rows.loc[rows["chosen"] & (rows["metric"] == "forget_quality") & rows["rectifier"].isin(["none", "gru"])]
-    mixed = rows.loc[rows["target"].notna()]
-    models = rows.loc[(rows["method"] == "original") & rows["split"].isin(mixed["split"])].drop_duplicates(CURVE_KEY)
-    return pd.concat([models.assign(knob="target").reindex(columns=POINT_COLUMNS), _list_curves(mixed, "target")])
-
-
-def _list_curves(rows: pd.DataFrame, knob: str) -> pd.DataFrame:
-    """Return the curves' points in order; `knob` is called `setting`."""
-    rows = rows.rename(columns={knob: "setting"}).assign(knob=knob)
+    rows = rows.loc[several > 1].rename(columns={knob: "setting"}).assign(knob=knob)
     rows["at"] = pd.to_numeric(rows["setting"], errors="coerce")
     return panel_data.sort_points(rows, ["rectifier", "at"]).reindex(columns=POINT_COLUMNS)
 
@@ -74,8 +48,7 @@ def draw(points: pd.DataFrame) -> Figure:
         found = set(here["setting"].dropna())
         ordered = sorted(found, key=lambda text: math.inf if text == "none" else float(text))
         ticks = {text: place for place, text in enumerate(ordered)}
-        texts = [f"{float(text):.0%}" for text in ticks] if knob == "target" else list(ticks)
-        panels[-1].set_xticks(range(len(ticks)), texts, fontsize=7, rotation=90 if len(ticks) > 9 else 0)
+        panels[-1].set_xticks(range(len(ticks)), list(ticks), fontsize=7, rotation=90 if len(ticks) > 9 else 0)
         for axes, metric in zip(panels, metrics, strict=True):
             _draw_panel(axes, here.loc[here["metric"] == metric.metric], ticks)
         panels[0].set_title(panel_data.panel_title(place))
@@ -88,13 +61,11 @@ def draw(points: pd.DataFrame) -> Figure:
 
 def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
     """Draw one goal's curves; a point without clipping or average (`none`) is joined to no other."""
-    for row in rows.loc[rows["method"].isin(MODEL_LABELS)].drop_duplicates("method").to_dict("records"):
-        axes.axhline(row["value"], **LINES[row["method"]], zorder=1)
     key: Any
     for key, curve in rows.dropna(subset=["setting"]).groupby(["method", "rectifier"]):
         method, rectifier = map(str, key)
         look = marker_style(method, rectifier) | {"markersize": 5, "label": describe_method(method, rectifier)}
-        look |= {"linestyle": DASHED if rectifier == "none" else "-", "alpha": 0.7}  # where two meet both are seen
+        look |= {"linestyle": "-", "alpha": 0.7}  # where two meet both are seen
         x, joined = curve["setting"].map(ticks.get), curve["setting"] != "none"
         axes.plot(x[joined], curve.loc[joined, "value"], **look)
         alone: dict[str, Any] = look | {"linestyle": "none", "label": ""}
@@ -102,6 +73,6 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
         if "runs" in set(curve["source"]):
             bars: dict[str, Any] = alone | {"marker": "none", "elinewidth": 0.7}
             axes.errorbar(x, curve["value"], curve["sd"].fillna(0), **bars)
-            best = curve.loc[curve["chosen"] & (curve["knob"] != "target")]
+            best = curve.loc[curve["chosen"]]
             framed: dict[str, Any] = marker_style(method, rectifier) | FRAMED
             axes.plot(x[best.index], best["value"], **framed, label="chosen setting" if len(best) else "", zorder=5)

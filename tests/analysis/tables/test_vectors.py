@@ -109,7 +109,7 @@ def test_the_report_shows_them(store: Path, tmp_path: Path) -> None:
     assert (done.exit_code, done.stderr) == (0, "")
     for stem in ("main", "tofu_retain_free", "tofu_uwc_npo"):
         assert {path.suffix for path in tmp_path.glob(f"tables/{stem}.*")} == {".csv", ".md", ".tex"}
-    assert {"strength", "uwc", "tradeoff"} <= {path.stem for path in tmp_path.glob("figures/*.svg")}
+    assert {"tradeoff"} <= {path.stem for path in tmp_path.glob("figures/*.svg")}
     page = (tmp_path / "index.html").read_text()
     assert page.count("<img") == len(list(tmp_path.glob("figures/*.svg")))
     assert "<sup>†</sup>" in page
