@@ -150,7 +150,6 @@ def measure_trial(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def run_tests(options: argparse.Namespace) -> Iterator[Row]:
-    """Run the tests that need a GPU, or only list them."""
     _, said = _script.run_python("-m", "pytest", "-q", "-m", "gpu", *(["--collect-only"] if options.quick else []))
     yield {"tests": said.strip().splitlines()[-1]}
 

@@ -72,7 +72,6 @@ def draw(points: pd.DataFrame) -> Figure:
 
 
 def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], goal: Goal) -> None:
-    """Draw one metric."""
     rows = rows.assign(at=[methods.index(name) if name in methods else math.nan for name in rows["method"]])
     for row in rows.loc[rows["method"].isin(MODEL_LABELS)].dropna(subset=["none"]).to_dict("records"):
         axes.axhline(row["none"], **LINES[row["method"]], zorder=1)

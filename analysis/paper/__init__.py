@@ -64,9 +64,9 @@ ERRATA = tuple(
 """Values that lie on no lattice of attainable values: ln p of the exact two-sample KS test, or answers in questions."""
 
 
-def load_corrected_table(table: str, backbone: str = "") -> pd.DataFrame:
+def load_corrected_table(table: str) -> pd.DataFrame:
     """Return `load_table` without the misprints of which the right value is known."""
-    frame = load_table(table, backbone)
+    frame = load_table(table)
     for erratum in ERRATA:
         if erratum.corrected:
             frame.loc[erratum.find_rows(frame), "value"] = float(erratum.corrected)

@@ -13,11 +13,9 @@ from rich.console import Console
 
 from analysis.load.trials import find_sweep, open_storage
 from analysis.report import several_sweeps, verdict
-from analysis.report.answers import list_answer_sections
-from analysis.report.interactive import write_interactive
-from analysis.report.own import write_own_rows_parts
+from analysis.report.answers import list_answer_sections, write_interactive
+from analysis.report.own import write_own_rows_parts, write_request_section
 from analysis.report.page import Section, TableItem, open_report_folder, save_frame, write_page
-from analysis.report.requests import write_request_section
 from analysis.report.sections import NumbersSource, Report, write_main, write_rectifiers, write_sections, write_tradeoff
 from analysis.stats.sweep_results import read_results
 from trainables.common import cli
@@ -63,7 +61,6 @@ def build_report(
 
 
 def _write_single(report: Report, sweep: SweepFile, both: bool, command: str) -> None:
-    """Write all parts of one sweep's report, and the page of them."""
     results, folder, comparison = report.results, report.folder, report.comparison
     pictures, main = [write_tradeoff(report)], write_main(report)
     ship, before_after, rows = write_own_rows_parts(report)

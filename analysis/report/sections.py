@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
 
 from analysis import paper
 from analysis.figures import catalog, rectifiers, tradeoff, training
 from analysis.figures.catalog import Picture, draw_each_split, make_picture
 from analysis.labels import DEFAULT_DECIMALS, MODEL_LABELS, MODEL_NOTES
 from analysis.load.goal_columns import METRIC_NOTES, goal_axis_title
-from analysis.load.trials import CHOICE_COLUMNS, settings
+from analysis.load.trials import CHOICE_COLUMNS
 from analysis.report.page import Section, TableItem, save_frame, save_pictures
 from analysis.stats import rectifier_comparison
 from analysis.stats.retraining_noise import measure_noise
@@ -31,8 +28,6 @@ MOST_FAILURES = 50
 
 
 class NumbersSource(StrEnum):
-    """Whose numbers a report shows."""
-
     RUNS = "runs"
     PAPER = "paper"
     BOTH = "both"
@@ -57,7 +52,6 @@ def write_sections(report: Report, sweep: SweepFile, both: bool) -> list[Section
 
 
 def write_tradeoff(report: Report) -> Picture:
-    """Write the trade-off with all trials and return it."""
     results, points = report.results, tradeoff.tradeoff_points(report.results)
     words = {"x": goal_axis_title(results.goals.removal_goal), "y": goal_axis_title(results.goals.retention)}
     figure = tradeoff.draw(points, results.rule)
@@ -115,7 +109,7 @@ def save_paper_tables_and_figures(
             {label: one.tidy_frame for label, one in sweeps.items()},
             {name for table in tables for name in LAYOUTS[table].sweeps.values()},
         )
-        for kind, tables in catalog.PAPER_TABLES_BY_FIGURE.items()
+        for kind, (tables, *_) in catalog.FIGURE_KINDS.items()
     }
     drawn = catalog.draw_sweep_pictures(frames)
     return sheets, save_pictures(folder, (picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn))
@@ -149,7 +143,7 @@ def _write_training(report: Report) -> list[Section]:
 
 
 def _write_lists(report: Report) -> list[Section]:
-    """The chosen settings, trials without a result, reference models, and what the trials were run with."""
+    """The chosen settings, all trials, those without a result, and reference models; tables/trials.csv has versions."""
     results, runs, rule, folder = report.results, report.results.runs, report.results.rule, report.folder
     chosen, failures = detail_tables.list_chosen_settings(results), detail_tables.tabulate_failures(results)
     save_frame(folder, "chosen", chosen)
@@ -168,16 +162,4 @@ def _write_lists(report: Report) -> list[Section]:
     if len(results.models):
         models = detail_tables.tabulate_reference_models(results.models, results.goals)
         sections.append(Section("Reference models", (TableItem(models),)))
-    ran_on = [str(name) for name in runs if str(name).startswith(("versions.", "topology."))]
-    given = settings(runs).join(runs.set_index("configuration")["seed"])
-    for title, frame in (("Settings", given), ("Versions and machines", runs[[*ran_on, "commit", "dirty"]])):
-        table = pd.DataFrame({title: frame.columns, "": [_join_values(frame[name]) for name in frame]})
-        sections.append(Section(f"{title} of the trials", (TableItem(table),)))
     return sections
-
-
-def _join_values(column: Iterable[Any]) -> str:
-    texts = sorted(
-        {"none" if value is None or value != value else detail_tables.spell_value(value) for value in column}
-    )
-    return ", ".join(texts[:12]) + (f" and {len(texts) - 12} more" if len(texts) > 12 else "")

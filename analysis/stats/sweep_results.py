@@ -53,7 +53,6 @@ class Results:
 
     @cached_property
     def chosen(self) -> pd.DataFrame:
-        """Return the setting that the rule chooses of each study: `selection.pick_candidate`."""
         return chosen_settings.choose_settings(self.setting_means, self.models, self.goals, self.rule)
 
     @cached_property
@@ -167,7 +166,6 @@ def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
 
 
 def _melt(found: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return one row for each setting and metric, in the settings' order."""
     parts = []
     for metric in metrics:
         stats = {"value": metric, "sd": f"{metric}_sd", "n": f"{metric}_n"}
@@ -177,7 +175,6 @@ def _melt(found: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
 
 
 def _melt_references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return one row for each reference model and metric."""
     models = references.rename(columns={"role": "method", "evaluation": "id"})
     rows = models.melt(["method", "split", "id"], metrics, "metric", "value")
     rows["value"] = rows["value"].astype(float)

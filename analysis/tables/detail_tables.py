@@ -150,7 +150,6 @@ def tabulate_failures(results: Results) -> pd.DataFrame:
 
 
 def _hide_unused(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame without the settings that no row has."""
     settings = ("gamma", "tau", "strength", "chosen_step")
     return frame.drop(columns=[name for name in settings if name in frame and set(frame[name]) <= {DASH}])
 

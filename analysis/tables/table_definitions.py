@@ -48,7 +48,6 @@ class Layout:
 
     @property
     def held_setting(self) -> str:
-        """Return the setting that is held while the axis varies."""
         return "tau" if self.axis == "gamma" else "gamma"
 
 

@@ -201,7 +201,6 @@ def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 
 def list_settable_paths() -> list[str]:
-    """Return every path that --set takes."""
     inside = {f"{section}.{name}" for section, default in SWEEP_SECTIONS.items() for name in type(default).model_fields}
     paths = {*list_axis_paths(), *OPTIONAL, BACKBONE, *inside}
     return sorted(path for path in paths if not path.endswith("fingerprint"))

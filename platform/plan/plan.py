@@ -26,7 +26,6 @@ class MemoryNeed:
     fit: MemoryFit
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Return the need as JSON, in bytes."""
         parts = asdict(self.fit.peak)
         parts = parts.pop("states") | parts
         return {
@@ -65,7 +64,6 @@ class Plan:
 
     @property
     def largest_memory_need(self) -> MemoryNeed | None:
-        """Return the need of the trial that takes the most memory."""
         return max(self.needs, key=lambda need: need.fit.peak.total, default=None)
 
     @property

@@ -40,7 +40,6 @@ class Space:
 
     @property
     def study(self) -> str:
-        """Return the name of the study, as Trial.study."""
         fixed = self.fixed
         return f"{fixed['benchmark'].split}/{fixed['method']}/{fixed['rectifier']['name']}"
 

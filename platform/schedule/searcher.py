@@ -94,7 +94,6 @@ def _is_ordered(path: str, values: Any) -> bool:
 
 
 def _distribution(path: str, axis: Axis) -> BaseDistribution:
-    """Return Optuna's distribution of an axis."""
     if not isinstance(axis, Range):
         return IntDistribution(0, len(axis) - 1) if _is_ordered(path, axis) else Unordered(range(len(axis)))
     if axis.is_whole:

@@ -19,7 +19,7 @@ from platform.state import manifest
 from platform.state.manifest import resume_command
 from platform.sweep.chosen_trials import choose_trials
 from platform.tracking.mirror import MlflowMirror
-from platform.tracking.runs import VIEW_CHART
+from platform.tracking.runs import RUNS_CHART
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common import provenance, typed_paths
@@ -74,7 +74,7 @@ def describe_mlflow_page(store: Storage, page: str) -> str:
     program = typed_paths.shorten_path(Path(sys.executable).with_name("mlflow"))
     server = uri if uri.startswith("http") else "http://127.0.0.1:5000"
     shown = uri if uri.startswith("http") else f"{program} ui --backend-store-uri {uri}"
-    links = f"\n  table: {server}/{page}\n  chart: {server}/{page}{VIEW_CHART}" if page else ""
+    links = f"\n  table: {server}/{page}\n  chart: {server}/{page}{RUNS_CHART}" if page else ""
     return f"MLflow: {shown}{links}"
 
 

@@ -75,7 +75,6 @@ def start_sweep(state: SweepState, store: Storage, options: StartOptions) -> int
 
 
 def run_plan(state: SweepState, store: Storage, command: str, options: StartOptions) -> int:
-    """Run what is left of a plan; return the exit status."""
     set_ray_environment(options.address)
     plan, started = state.plan, time.monotonic()
     _print_beginning(state, store)

@@ -33,8 +33,6 @@ MAX_TRIALS_SHOWN = 12
 
 @dataclass
 class TrialCounts:
-    """Counts and times of a sweep under way."""
-
     name: str
     total: int
     slots: int
@@ -54,7 +52,6 @@ class TrialCounts:
         self.running[trial.id()] = (self.label(trial), time.monotonic())
 
     def seconds_of(self, trial_id: str) -> float:
-        """Return how long a trial has been running."""
         now = time.monotonic()
         return now - self.running.get(trial_id, ("", now))[1]
 
@@ -87,7 +84,6 @@ class ProgressScreen:
             self.bars.start()
 
     def print_line(self, text: str) -> None:
-        """Print a line that stays."""
         self.bars.console.print(escape_controls(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def show(self, counts: TrialCounts, store: Storage, *, last: bool = False) -> None:
@@ -113,7 +109,6 @@ class ProgressScreen:
             self.bars.add_task(escape(label), total=steps, completed=step, said=said)
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
         self.bars.stop()
 
 
@@ -172,12 +167,10 @@ class TrialCallback(StatelessCallback):
 
 
 def read_trial_config(tune_trial: Any) -> Trial:
-    """Return the configuration that a trial of Tune was started with."""
     return Trial.model_validate_json(tune_trial.config["trial"])
 
 
 def describe_outcome(result: Mapping[str, Any]) -> str:
-    """Return a result in one phrase."""
     parts = []
     if result["status"] in EVALUATED:
         parts.append(benchmarks.describe_goals(result["config"]["benchmark"]["name"], result["metrics"]))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from platform.tracking.runs import VIEW_PAGE, MlflowRuns, open_mlflow_runs
+from platform.tracking.runs import RUNS_PAGE, MlflowRuns, open_mlflow_runs
 from trainables.common.deadlines import START_SECONDS, call_within
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
@@ -66,7 +66,7 @@ class MlflowMirror:
     @property
     def page_path(self) -> str:
         """Return the part of an address that opens the sweep in MLflow, empty if MLflow has not been reached."""
-        return VIEW_PAGE.format(experiment=self.runs.experiment, sweep=self.runs.sweep.label) if self.runs else ""
+        return RUNS_PAGE.format(experiment=self.runs.experiment, sweep=self.runs.sweep.label) if self.runs else ""
 
     def _work(self) -> None:
         due = time.monotonic() + CURVE_LOG_SECONDS
@@ -92,7 +92,6 @@ class MlflowMirror:
 
 
 def start_mirror(sweep: SweepFile, store: Storage) -> MlflowMirror:
-    """Start the thread, and queue every result so far."""
     mirror = MlflowMirror(lambda: open_mlflow_runs(sweep, store))
     mirror.thread.start()
     for trial_id in filter(store.has, sweep.trials):

@@ -31,11 +31,10 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
 from trainables.trial.progress import is_running
 
-VIEW_TAG = "mlflow.sharedViewState.{sweep}"
-VIEW_PAGE = "#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey={sweep}"
-"""The part of an address that opens a view's table, by NAME-HASH of the sweep, and not GenAI's pages."""
-VIEW_CHART = "&compareRunsMode=CHART"
-"""What opens the view's chart in place of its table."""
+RUNS_PAGE = "#/experiments/{experiment}/runs?workflowType=machine_learning&searchFilter=tags.sweep_id%3D%27{sweep}%27"
+"""The part of an address that opens the table of a sweep's runs, by its NAME-HASH, and not GenAI's pages."""
+RUNS_CHART = "&compareRunsMode=CHART"
+"""What opens the charts of these runs in place of the table."""
 ENDED_RUN_STATUSES = ("FINISHED", "FAILED")
 """How the run of a trial ends when it shows a whole result."""
 MetricPoint = tuple[str, float, int]
@@ -111,15 +110,12 @@ class MlflowRuns:
             kept = self.store.uri(folder) if self.store.exists(folder) else ""
             if kept != run.data.tags.get("checkpoint", ""):
                 self.client.set_tag(run.info.run_id, "checkpoint", kept)
-        shown = describe_view(self.sweep, list(self.runs.values()))
-        self.client.set_experiment_tag(self.experiment, VIEW_TAG.format(sweep=self.sweep.label), shown)
         ends = [run.info.end_time for run in self.runs.values() if run.info.end_time]
         done = counts["total"] - counts["missing"] - counts[LOST]
         status = "KILLED" if done < self.sweep.planned_trials else "FINISHED"
         self.client.set_terminated(self.parent, status, max(ends, default=_milliseconds(self.sweep.created)))
 
     def log_report(self) -> None:
-        """Log the report's page, tables and figures with the parent run."""
         folder = self.store.root / "reports" / self.sweep.label
         if (folder / "index.html").is_file():
             self.client.log_artifacts(self.parent, str(folder), "report")
@@ -144,11 +140,7 @@ class MlflowRuns:
         tags |= {"trial_id": trial.id(), "started": started, "method": trial.method}
         tags |= {"rectifier": trial.rectifier.name, "split": trial.benchmark.split, "seed": str(trial.seed)}
         run = self.client.create_run(self.experiment, _milliseconds(started), tags, trial.label(self.sweep.varied_axes))
-        settings = flatten_run_parameters(trial)
-        for path, axis in self.sweep.axes.items():  # of an axis of numbers and `none` MLflow's chart shows the one kind
-            if isinstance(axis, list) and None in axis and settings.get(path, "none") != "none":
-                settings[path] = f"= {settings[path]}"
-        self.client.log_batch(run.info.run_id, params=[Param(*one) for one in settings.items()])
+        self.client.log_batch(run.info.run_id, params=[Param(*one) for one in flatten_run_parameters(trial).items()])
         self.runs[trial.id()] = run
         return run
 
@@ -175,31 +167,6 @@ def list_metric_points(trial: Trial, result: Mapping[str, Any], steps: list[dict
     for group, rows in (("eval_by_step", result.get("evaluations") or ()), ("train", steps)):
         points += [(f"{group}/{name}", row[name], row["step"]) for row in rows for name in row if name != "step"]
     return [one for one in points if isinstance(one[1], int | float) and math.isfinite(one[1])]
-
-
-def describe_view(sweep: SweepFile, runs: Sequence[Any]) -> str:
-    """Return the saved view that MLflow's UI opens: a chart of the trials' settings and goals, and a table of both.
-
-    MLflow (3.17) keeps it as a tag: name, times, and the page's state as JSON. It names settings that all runs have:
-    MLflow draws no chart with another one.
-    """
-    paths = dict.fromkeys(("method", "rectifier.name", *sweep.varied_axes))
-    settings = [path for path in paths if all(path in run.data.params for run in runs)]
-    goals = benchmarks.get_benchmark(sweep.benchmark or "tofu").GOALS
-    metrics = [f"eval/{goal.metric}" for goal in goals]
-    chart = {"type": "PARALLEL", "uuid": "chart", "metricSectionId": "section", "runsCountToCompare": 1000}
-    chart |= {"selectedParams": settings, "selectedMetrics": metrics, "deleted": False, "isGenerated": False}
-    state = {
-        "searchFilter": f"tags.sweep_id = '{sweep.label}' and tags.trial_id != ''",
-        "orderByKey": f"metrics.`{metrics[0]}`",
-        "orderByAsc": goals[0].best == "lowest",
-        "selectedColumns": [*(f"metrics.`{name}`" for name in metrics), *(f"params.`{path}`" for path in settings)],
-        "runsHiddenMode": "SHOWALL",
-        "compareRunCharts": [chart],
-        "compareRunSections": [{"uuid": "section", "name": sweep.label, "display": True, "columns": 1}],
-        "isAccordionReordered": True,  # else MLflow sorts sections by name
-    }
-    return json.dumps({"name": sweep.label, "createdAt": 0, "updatedAt": 0, "state": json.dumps(state)})
 
 
 def tracking_uri(store: Storage) -> str:

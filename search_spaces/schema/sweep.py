@@ -71,13 +71,11 @@ def list_axis_paths() -> tuple[str, ...]:
 
 
 @cache
-def setting_type(path: str, root: type[FrozenSettings] = Trial) -> TypeAdapter[Any]:
-    """Return the type of a setting of `root`, or where it has none of trials."""
+def setting_type(path: str) -> TypeAdapter[Any]:
+    """Return the type of a setting of trials."""
     section, _, name = path.rpartition(".")
-    kind: Any = {"benchmark": settings.Benchmark, **SECTIONS}.get(section)
-    if kind is None:
-        kind = root.model_fields[section].annotation if section else root if name in root.model_fields else Trial
-    field = kind.model_fields[name]
+    sections: dict[str, Any] = {"benchmark": settings.Benchmark, **SECTIONS}
+    field = sections.get(section, Trial).model_fields[name]
     annotated: Any = Annotated
     return TypeAdapter(annotated[(field.annotation, *field.metadata, field)])
 
@@ -106,7 +104,6 @@ def check_axis(path: str, axis: Any) -> Axis:
 
 
 def axis_to_json(axis: Axis) -> Any:
-    """Return an axis as JSON."""
     return {"low": axis.low, "high": axis.high, "log": axis.log} if isinstance(axis, Range) else list(axis)
 
 
@@ -268,7 +265,6 @@ class Sweep(FrozenSettings):
 
 
 def list_sweep_names() -> list[str]:
-    """Return the names of all sweeps, sorted."""
     folder = str(Path(__file__).parents[1])
     return sorted(module.name for module in pkgutil.iter_modules([folder]) if not module.ispkg)
 
