@@ -1,4 +1,4 @@
-"""What a GPU does here, in at most eight minutes: steps, evaluations, a trial of a real model, the GPU's tests.
+"""What a GPU does here, in at most eight minutes: steps, evaluations, a trial of a real model.
 
 `python bench/gpu.py [--json FILE] [--model DIR]` from the root; `--quick` rehearses it, small, on the CPU.
 """
@@ -37,8 +37,6 @@ LLAMA_CONFIG_FIELDS = ("vocab_size", "hidden_size", "intermediate_size", "num_hi
 LLAMA_CONFIG_FIELDS += ("num_attention_heads", "num_key_value_heads", "tie_word_embeddings", "max_position_embeddings")
 LLAMA_1B, TINY = (128256, 2048, 8192, 16, 32, 8, True, 1024), (600, 64, 128, 2, 4, 2, True, 1024)
 SPLIT = "forget05"
-GRU_BYTES_PER_PARAMETER = 20
-"""Of a parameter, which GRU moves in a step in bf16: average 10, products 6, what the optimizer reads 4."""
 
 
 def make_network(options: argparse.Namespace) -> tuple[Any, torch.device]:
@@ -80,7 +78,6 @@ def measure_step(options: argparse.Namespace) -> Iterator[Row]:
             "tokens_per_step": 2 * options.rows * options.length,
             "flops_per_step": operations,
             "utilisation": options.peak and operations / found["plain_seconds"] / options.peak / 1e12,
-            "rectification_bytes": GRU_BYTES_PER_PARAMETER * shape.parameter_count,
             "planned_bytes": plan.peak.training_bytes,
             "peak_bytes": peak,
             "planned_over_peak": plan.peak.training_bytes / peak if peak else None,
@@ -149,12 +146,7 @@ def measure_trial(options: argparse.Namespace) -> Iterator[Row]:
         yield {"model": options.model.name, "first_work_seconds": first, "cold_seconds": cold, "warm_seconds": warm}
 
 
-def run_tests(options: argparse.Namespace) -> Iterator[Row]:
-    _, said = _script.run_python("-m", "pytest", "-q", "-m", "gpu", *(["--collect-only"] if options.quick else []))
-    yield {"tests": said.strip().splitlines()[-1]}
-
-
-PARTS = {"step": measure_step, "trial": measure_trial, "evaluation": measure_evaluation, "tests": run_tests}
+PARTS = {"step": measure_step, "trial": measure_trial, "evaluation": measure_evaluation}
 
 
 def run_part(options: argparse.Namespace, name: str, seconds: float, tell: Callable[[Row], None]) -> None:

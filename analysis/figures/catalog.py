@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.figures import bars, panel_data, sensitivity
+from analysis.figures import bars, sensitivity, style
 from analysis.labels import join_names
 
 FIGURE_KINDS: dict[str, tuple[tuple[str, ...], Callable[[pd.DataFrame], pd.DataFrame], Any]] = {
@@ -48,7 +48,7 @@ def draw_sweep_pictures(frames: Mapping[str, pd.DataFrame]) -> Iterator[Picture]
     """Yield the pictures of tidy rows of runs, given by the kinds of FIGURE_KINDS, where there is something to draw."""
     for kind, frame in frames.items() if len(frames["pairs"]) else ():
         _, list_points, module = FIGURE_KINDS[kind]
-        points = list_points(frame if kind == "pairs" else panel_data.select_rows_varying_gamma_tau(frame))
+        points = list_points(frame if kind == "pairs" else sensitivity.select_rows_varying_gamma_tau(frame))
         if len(points):
-            labels = join_names(goal.short for goal in panel_data.goals_with_rows(frame))
+            labels = join_names(goal.short for goal in style.goals_with_rows(frame))
             yield make_picture(kind, module.draw(points), points, labels=labels)

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures import panel_data
+from analysis.figures import style
 from analysis.figures.style import FRAMED, RC_PARAMS, add_legend, make_panels, marker_style
 from analysis.labels import describe_method, normalise_setting
 from analysis.load.goal_columns import goal_head
@@ -25,25 +25,31 @@ SETTING_AXIS_LABELS = {
 CURVE_KEY = ["source", "backbone", "split", "method", "rectifier"]
 
 
+def select_rows_varying_gamma_tau(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that differ from their study's chosen setting in gamma, tau and strength only."""
+    same = ["backbone", "split", "method", "rectifier", "other"]
+    return frame.merge(frame.loc[frame["chosen"], same].drop_duplicates(), on=same)
+
+
 def sensitivity_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     """Return a row per goal, method and value of `knob` (gamma, tau), of two or more; the other one is as chosen."""
-    rows = panel_data.select_goal_rows(frame)
+    rows = style.select_goal_rows(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "")]
     chosen = rows.loc[rows["chosen"], [*CURVE_KEY, OTHER_SETTING[knob]]].drop_duplicates(CURVE_KEY)
     rows = rows.merge(chosen, on=[*CURVE_KEY, OTHER_SETTING[knob]])
     several: Any = rows.groupby(CURVE_KEY)[knob].transform("nunique")
     rows = rows.loc[several > 1].rename(columns={knob: "setting"}).assign(knob=knob)
     rows["at"] = pd.to_numeric(rows["setting"], errors="coerce")
-    return panel_data.sort_points(rows, ["rectifier", "at"]).reindex(columns=POINT_COLUMNS)
+    return style.sort_points(rows, ["rectifier", "at"]).reindex(columns=POINT_COLUMNS)
 
 
 @mpl.rc_context(RC_PARAMS)
 def draw(points: pd.DataFrame) -> Figure:
     """Draw such points: one row for each goal, one column for each backbone and split, settings evenly spaced."""
-    metrics, places, knob = panel_data.goals_with_rows(points), panel_data.list_panels(points), points["knob"].iloc[0]
+    metrics, places, knob = style.goals_with_rows(points), style.list_panels(points), points["knob"].iloc[0]
     figure, grid = make_panels(len(metrics), len(places), 3.4, 1.85, sharex="col", sharey="row")
     for panels, place in zip(grid.T, places, strict=True):
-        here = panel_data.select_panel(points, place)
+        here = style.select_panel(points, place)
         here = here.assign(setting=here["setting"].map(lambda text: normalise_setting(str(text)), na_action="ignore"))
         found = set(here["setting"].dropna())
         ordered = sorted(found, key=lambda text: math.inf if text == "none" else float(text))
@@ -51,7 +57,7 @@ def draw(points: pd.DataFrame) -> Figure:
         panels[-1].set_xticks(range(len(ticks)), list(ticks), fontsize=7, rotation=90 if len(ticks) > 9 else 0)
         for axes, metric in zip(panels, metrics, strict=True):
             _draw_panel(axes, here.loc[here["metric"] == metric.metric], ticks)
-        panels[0].set_title(panel_data.panel_title(place))
+        panels[0].set_title(style.panel_title(place))
         panels[-1].set_xlabel(SETTING_AXIS_LABELS[knob])
     for axes, metric in zip(grid[:, 0], metrics, strict=True):
         axes.set_ylabel(goal_head(metric))

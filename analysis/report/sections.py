@@ -45,12 +45,6 @@ class Report:
         return rectifier_comparison.compare_rectifiers(self.results)
 
 
-def write_sections(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
-    """Write tables/ and figures/ of all that the sweep has, and return its sections in the page's order."""
-    curves = [*_write_training(report), *_write_statistics(report)]
-    return [*curves, *_write_paper(report, sweep, both), *_write_lists(report)]
-
-
 def write_tradeoff(report: Report) -> Picture:
     results, points = report.results, tradeoff.tradeoff_points(report.results)
     words = {"x": goal_axis_title(results.goals.removal_goal), "y": goal_axis_title(results.goals.retention)}
@@ -82,7 +76,7 @@ def write_rectifiers(report: Report) -> tuple[Picture, ...]:
     return save_pictures(report.folder, draw_each_split("rectifiers", points, draw))
 
 
-def _write_statistics(report: Report) -> list[Section]:
+def write_statistics(report: Report) -> list[Section]:
     """What attacks brought back, the noise of retraining and every seed, as far as there is any of it."""
     results, sections = report.results, []
     attacked, noise = results.recovered_shares, measure_noise(results)
@@ -119,7 +113,7 @@ def list_table_items(sheets: Iterable[FilledTable]) -> tuple[TableItem, ...]:
     return tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
 
 
-def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
+def write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     """Return the paper's tables and figures, filled from runs; `both`: with the paper's numbers."""
     sheets, drawn = save_paper_tables_and_figures({sweep.label: report.results}, report.folder, both)
     if not sheets and not drawn:
@@ -130,7 +124,7 @@ def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     return [Section("In the paper's layout", list_table_items(sheets), drawn, text)]
 
 
-def _write_training(report: Report) -> list[Section]:
+def write_training(report: Report) -> list[Section]:
     """Figures 1 and 7 of the paper, for each split that has several steps."""
     measured, pictures = training.load_training_steps(report.results), []
     for kind, points, draw in (
@@ -142,7 +136,7 @@ def _write_training(report: Report) -> list[Section]:
     return [Section("Along training", figures=tuple(pictures))] if pictures else []
 
 
-def _write_lists(report: Report) -> list[Section]:
+def write_lists(report: Report) -> list[Section]:
     """The chosen settings, all trials, those without a result, and reference models; tables/trials.csv has versions."""
     results, runs, rule, folder = report.results, report.results.runs, report.results.rule, report.folder
     chosen, failures = detail_tables.list_chosen_settings(results), detail_tables.tabulate_failures(results)

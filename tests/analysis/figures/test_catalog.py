@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from analysis import paper
 from analysis.figures import bars, catalog, rectifiers, sensitivity, style, tradeoff
-from analysis.figures.panel_data import select_rows_varying_gamma_tau
+from analysis.figures.sensitivity import select_rows_varying_gamma_tau
 from analysis.stats.rectifier_comparison import Comparison, compare_rectifiers
 from tests.support.arena_store import write_arena
 from tests.support.figure_texts import labels, overlapping, texts

@@ -11,7 +11,7 @@ import pytest
 
 from analysis import paper
 from analysis.figures import sensitivity, training
-from analysis.figures.panel_data import select_rows_varying_gamma_tau
+from analysis.figures.sensitivity import select_rows_varying_gamma_tau
 from tests.support.figure_texts import overlapping
 from tests.support.grid_sweep import FQ, grid_results, paper_values
 from tests.support.sweep_store import GRU, NONE, Results, read, write_sweep, write_trial

@@ -15,6 +15,7 @@ from analysis.report.verdict import list_verdict_caveats
 from analysis.stats import chosen_settings
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, Results, make_sweep, write_sweep, write_trial
+from trainables.config.settings import Selection
 
 store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_results
 
@@ -61,7 +62,7 @@ def test_of_a_trial_with_and_without_calibration_one_counts(
     expected = [trial for trial in (first, "other", second, "slow", "unborn", "unknown") if trial != left]
     assert trials["id"].tolist() == expected
     assert len(set(trials["configuration"].dropna())) == 2
-    means = chosen_settings.seed_means(trials)
+    means = chosen_settings.seed_means(trials, Selection())
     seeds = 2 if "mu" in {"mixed": mixed, "plain": plain}[counts] else 1
     assert sorted(means["n"]) == [1, seeds]
     assert sorted(means["planned"]) == [1, 2]
