@@ -137,7 +137,7 @@ def write_training(report: Report) -> list[Section]:
 
 
 def write_lists(report: Report) -> list[Section]:
-    """The chosen settings, all trials, those without a result, and reference models; tables/trials.csv has versions."""
+    """The chosen settings, all trials, those without a result, reference models, and versions."""
     results, runs, rule, folder = report.results, report.results.runs, report.results.rule, report.folder
     chosen, failures = detail_tables.list_chosen_settings(results), detail_tables.tabulate_failures(results)
     save_frame(folder, "chosen", chosen)
@@ -156,4 +156,7 @@ def write_lists(report: Report) -> list[Section]:
     if len(results.models):
         models = detail_tables.tabulate_reference_models(results.models, results.goals)
         sections.append(Section("Reference models", (TableItem(models),)))
+    made_with = [*(str(name) for name in runs if str(name).startswith(("versions.", "topology."))), "commit", "dirty"]
+    made = runs[made_with].dropna(how="all").map(detail_tables.spell_value).drop_duplicates()
+    sections.append(Section("Versions and machines of the trials", (TableItem(made.T.reset_index(names="Setting")),)))
     return sections

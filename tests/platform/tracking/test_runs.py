@@ -117,7 +117,7 @@ def test_one_parent_and_one_child_for_each_result(client: Any) -> None:
 def test_a_run_shows_configuration_numbers_series_and_outcome(client: Any, tracked: Storage) -> None:
     """MLflow's columns show a series' last step, and step 2 was chosen of 3: evaluations by step are apart."""
     run, plain, diverged, failed = (run_of(client, name) for name in ("rectified", "finished", "diverged", "failed"))
-    expected = {"method": "npo", "rectifier.gamma": "0.8", "rectifier.tau": "= 1.0", "seed": "0"}
+    expected = {"method": "npo", "rectifier.gamma": "0.8", "rectifier.tau": "1.0", "seed": "0"}
     expected |= {"training.lr": "0.0004", "benchmark.fingerprint": "files:0"}
     expected |= {"objective.beta": "none", "constants.beta": "0.1", "constants.forget_coefficient": "1.0"}
     assert expected.items() <= run.data.params.items()
