@@ -18,10 +18,7 @@ from analysis.load.goal_columns import goal_head
 POINT_COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
 POINT_COLUMNS += ["value", "sd", "n", "chosen"]
 OTHER_SETTING = {"gamma": "tau", "tau": "gamma"}
-SETTING_AXIS_LABELS = {
-    "gamma": r"$\gamma$, weight of the new retain gradient",
-    "tau": r"$\tau$, clipping norm",
-}
+SETTING_AXIS_LABELS = {"gamma": r"$\gamma$, weight of the new retain gradient", "tau": r"$\tau$, clipping norm"}
 CURVE_KEY = ["source", "backbone", "split", "method", "rectifier"]
 
 
@@ -67,10 +64,9 @@ def draw(points: pd.DataFrame) -> Figure:
 
 def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
     """Draw one goal's curves; a point without clipping or average (`none`) is joined to no other."""
-    key: Any
-    for key, curve in rows.dropna(subset=["setting"]).groupby(["method", "rectifier"]):
-        method, rectifier = map(str, key)
-        look = marker_style(method, rectifier) | {"markersize": 5, "label": describe_method(method, rectifier)}
+    for name, curve in rows.dropna(subset=["setting"]).groupby("method"):
+        method = str(name)
+        look = marker_style(method, "gru") | {"markersize": 5, "label": describe_method(method, "gru")}
         look |= {"linestyle": "-", "alpha": 0.7}  # where two meet both are seen
         x, joined = curve["setting"].map(ticks.get), curve["setting"] != "none"
         axes.plot(x[joined], curve.loc[joined, "value"], **look)
@@ -80,5 +76,5 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
             bars: dict[str, Any] = alone | {"marker": "none", "elinewidth": 0.7}
             axes.errorbar(x, curve["value"], curve["sd"].fillna(0), **bars)
             best = curve.loc[curve["chosen"]]
-            framed: dict[str, Any] = marker_style(method, rectifier) | FRAMED
+            framed: dict[str, Any] = marker_style(method, "gru") | FRAMED
             axes.plot(x[best.index], best["value"], **framed, label="chosen setting" if len(best) else "", zorder=5)
