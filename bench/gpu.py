@@ -1,4 +1,4 @@
-"""What a GPU does here, in at most eight minutes: steps, evaluations, a trial of a real model.
+"""What a GPU does here, in at most eight minutes: steps, evaluations, a trial of a real model, the GPU's tests.
 
 `python bench/gpu.py [--json FILE] [--model DIR]` from the root; `--quick` rehearses it, small, on the CPU.
 """
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,22 @@ LLAMA_CONFIG_FIELDS = ("vocab_size", "hidden_size", "intermediate_size", "num_hi
 LLAMA_CONFIG_FIELDS += ("num_attention_heads", "num_key_value_heads", "tie_word_embeddings", "max_position_embeddings")
 LLAMA_1B, TINY = (128256, 2048, 8192, 16, 32, 8, True, 1024), (600, 64, 128, 2, 4, 2, True, 1024)
 SPLIT = "forget05"
+GRU_BYTES_PER_PARAMETER = 20
+"""Of a parameter, which GRU moves in a step in bf16: average 10, products 6, what the optimizer reads 4."""
+README_TABLE_ROWS = {
+    "plain_seconds": ("plain step{how}, {parameters:,} parameters, {tokens_per_step:,} tokens", "{:.3f} s"),
+    "utilisation": ("of it, share of the dense bf16 peak", "{:.1%}"),
+    "ratio": ("rectified (GRU) over plain step{how}", "{:.2f}"),
+    "planned_over_peak": ("planned over measured peak memory", "{:.2f}"),
+    "left_bytes": ("left when both are closed", "{:,} bytes"),
+    "evaluation_seconds": ("evaluation of {evaluation_rows} rows by it, each to its limit", "{:.1f} s"),
+    "process_seconds": ("trial of {model} on forget05, NPO with GRU, its process as a whole", "{:.1f} s"),
+    "first_work_seconds": ("from a sweep's command to its first work", "{:.1f} s"),
+    "warm_seconds": ("the sweep's second trial of {model}", "{:.1f} s"),
+    "ratio_of_peer": ("evaluation by open-unlearning over ours", "{:.2f}"),
+    "tests": ("tests that need a GPU", "{}"),
+}
+"""Lines of README's table by the key of the rows that have each: what it is, and how its value is written."""
 
 
 def make_network(options: argparse.Namespace) -> tuple[Any, torch.device]:
@@ -72,12 +88,13 @@ def measure_step(options: argparse.Namespace) -> Iterator[Row]:
         del network, runner, task
         release_memory()
         yield {
-            "compiled": compiled,
+            "how": ", compiled" if compiled else "",
             **found,
             "parameters": shape.parameter_count,
             "tokens_per_step": 2 * options.rows * options.length,
             "flops_per_step": operations,
             "utilisation": options.peak and operations / found["plain_seconds"] / options.peak / 1e12,
+            "rectification_bytes": GRU_BYTES_PER_PARAMETER * shape.parameter_count,
             "planned_bytes": plan.peak.training_bytes,
             "peak_bytes": peak,
             "planned_over_peak": plan.peak.training_bytes / peak if peak else None,
@@ -146,7 +163,25 @@ def measure_trial(options: argparse.Namespace) -> Iterator[Row]:
         yield {"model": options.model.name, "first_work_seconds": first, "cold_seconds": cold, "warm_seconds": warm}
 
 
+def run_tests(options: argparse.Namespace) -> Iterator[Row]:
+    """Run the tests that need a GPU, or only list them."""
+    _, said = _script.run_python("-m", "pytest", "-q", "-m", "gpu", *(["--collect-only"] if options.quick else []))
+    yield {"tests": said.strip().splitlines()[-1]}
+
+
+def compare_peers(options: argparse.Namespace) -> Iterator[Row]:
+    """Time open-unlearning's evaluation beside ours, where its checkout is named."""
+    if options.open_unlearning is None:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file, device = Path(folder) / "rows.json", "cpu" if options.quick else "cuda"
+        asked = ["--open-unlearning", options.open_unlearning, "--python", options.python, "--device", device]
+        _script.run_python("bench/peers.py", *asked, "--repeats", 1, "--json", file)
+        yield {"ratio_of_peer": json.loads(file.read_text())[0]["ratio"]}
+
+
 PARTS = {"step": measure_step, "trial": measure_trial, "evaluation": measure_evaluation}
+PARTS |= {"peers": compare_peers, "tests": run_tests}
 
 
 def run_part(options: argparse.Namespace, name: str, seconds: float, tell: Callable[[Row], None]) -> None:
@@ -168,8 +203,19 @@ def run_part(options: argparse.Namespace, name: str, seconds: float, tell: Calla
     tell({"part": name, "part_seconds": time.monotonic() - started, **failed})
 
 
+def format_table(rows: Sequence[Row]) -> str:
+    """Return README's table of what was measured: of each line the row that has it, in Markdown."""
+    first = rows[0]
+    lines = [f"| {first['device']}, torch {first['versions']['torch']}, commit {first['commit'][:8]} | |", "|---|--:|"]
+    for key, (label, form) in README_TABLE_ROWS.items():
+        known = [row for row in rows if row.get(key) is not None]
+        lines += [f"| {label.format(**{'how': ''} | row)} | {form.format(row[key])} |" for row in known]
+    return "\n".join(lines)
+
+
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = _script.make_parser(__doc__)
+    parser.add_argument("--table", type=Path, metavar="FILE", help="print README's table of what --json wrote, and end")
     parser.add_argument("--quick", action="store_true", help="a rehearsal on the CPU, with a tiny model")
     parser.add_argument("--minutes", type=float, default=8, help="in all (default 8)")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="these alone")
@@ -178,14 +224,19 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", default=str(_script.shared_path("data/tofu")), help="folder of TOFU's rows")
     parser.add_argument("--model", type=Path, metavar="DIR", help="a real model, which a trial unlearns")
     parser.add_argument("--template", default="chat", help="its prompt template (default chat)")
+    parser.add_argument("--open-unlearning", type=Path, metavar="DIR", help="a checkout of it, for bench/peers.py")
+    parser.add_argument("--python", type=Path, metavar="PY", help="of an environment with what that needs")
     options = parser.parse_args(arguments)
-    if not options.quick and not torch.cuda.is_available():
+    if not options.table and not options.quick and not torch.cuda.is_available():
         parser.exit(2, "error: no CUDA device here; rehearse on the CPU with: python bench/gpu.py --quick\n")
     return options
 
 
 def main(arguments: list[str] | None = None) -> None:
     options = _options(arguments)
+    if options.table:
+        print(format_table(json.loads(options.table.read_text(encoding="utf-8"))))
+        return
     if options.quick:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     options.rows, options.length, options.repeats = (4, 24, 2) if options.quick else (32, 128, 10)

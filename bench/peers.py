@@ -42,6 +42,7 @@ def peer_command(options: argparse.Namespace, place: Path) -> list[str]:
 
 
 def our_command(options: argparse.Namespace, file: Path) -> list[str]:
+    """Return our command for the same."""
     asked = ["--split", SPLIT, "--dialect", "open-unlearning", "--template", "llama2", "--precision", "fp32"]
     places = ["--model", str(options.model), "--data", str(options.data), "--output", str(file)]
     return ["-m", "trainables.evaluate", *asked, *places]

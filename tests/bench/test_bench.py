@@ -1,7 +1,5 @@
 """The measurements here end early where their file cannot be written; the GPU run is rehearsed, small."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import shlex
@@ -15,7 +13,7 @@ import pytest
 
 import bench
 from bench import gpu
-from tests.support import shrunk_sweeps
+from tests.support import pages, shrunk_sweeps
 from tests.support.environment import clean_environment, type_settings
 from trainables.data import fictional
 
@@ -34,7 +32,7 @@ def test_a_file_that_cannot_be_written_is_said_before_the_work(name: str, capsys
 def test_rehearsal_of_gpu_day_without_a_gpu(trial_inputs: Any, root: Path, tmp_path: Path) -> None:
     """Two models are made, 24 trials run and are reported; the tiny base model has TOFU's template.
 
-    Every part of bench/gpu.py has its rows and its time.
+    Every part of bench/gpu.py but open-unlearning's has its rows and its time.
     """
     data, day = tmp_path / "authors", tmp_path / "day"
     fictional.write_fictional_authors(data, authors=20, questions=3, forget_percent=(5,), seed=3)
@@ -85,3 +83,11 @@ def test_a_part_that_fails_or_takes_too_long_is_told(tmp_path: Path, monkeypatch
         ("third", None),
     ]
     assert (found[0]["before"], found[3]["after"]) == (1, 3)
+
+
+def test_the_table_of_the_readme_is_that_of_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """Figures are spelled as measured: 0.302 of the peak is 30.2%."""
+    gpu.main(["--table", str(Path(bench.__path__[0]) / "h100.json")])
+    table = capsys.readouterr().out
+    assert "| of it, share of the dense bf16 peak | 30.2% |" in table.splitlines()
+    assert table in pages.read("bench/README.md")

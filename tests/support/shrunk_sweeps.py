@@ -97,7 +97,7 @@ OPEN_UNLEARNING = Shrunk(tofu, (SPLIT, "method=npo_gd"))
 SWEEPS = {
     **dict.fromkeys(("tofu_llama32_1b", "tofu_llama32_3b", "tofu_llama31_8b"), OPEN_UNLEARNING),
     **dict.fromkeys(("tofu_llama_tru", "tofu_phi_tru"), Shrunk(tofu, VECTORS)),
-    "arena": ARENA,
+    **dict.fromkeys(("arena", "arena_quick"), ARENA),
     "quickstart": Shrunk(tofu, ("method=ga",), models=()),
     "tofu_tiny": Shrunk(tofu, (SPLIT, "method=npo"), models=()),
     "tofu_llama": Shrunk(tofu, (SPLIT, "method=npo_kl")),

@@ -29,6 +29,7 @@ FACTS = {
     "quickstart": Facts(15, 6, 1, 0.02),
     "tofu_tiny": Facts(165, 60, 1, 0.52),
     "arena": Facts(1710, 342, 1, 1.37),
+    "arena_quick": Facts(240, 60, 1, 0.25),
     "tofu_llama": Facts(1526, 28, 4, 377.41),
     "tofu_phi": Facts(1358, 28, 1, 96.47),
     "tofu_llama_tru": Facts(44, 12, 4, 296.52),
@@ -48,7 +49,7 @@ FACTS = {
     "muse_news": Facts(485, 10, 4, 134.79),
     "own": Facts(28, 7, 1, 0.02),
 }
-ON_CPU = ("quickstart", "tofu_tiny", "own", "arena")
+ON_CPU = ("quickstart", "tofu_tiny", "own", "arena", "arena_quick")
 
 
 @pytest.fixture
