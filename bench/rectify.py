@@ -148,7 +148,6 @@ def make_task(
 def measure_training_loop(
     options: argparse.Namespace, device: torch.device, resources: Resources, rectifier: rectifiers.Rectifier
 ) -> dict[str, Any]:
-    """Measure our loop on an engine, with a Llama of random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(SEED)

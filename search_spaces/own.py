@@ -9,8 +9,7 @@ The window between forgetting little and breaking a pretrained chat model is nar
 rate and weight are those that came nearest to forgetting without harm on SmolLM2-135M-Instruct (docs/facts).
 """
 
-from search_spaces.schema.axes import Range
-from search_spaces.schema.sweep import SMALL_TRU_STRENGTHS, PublishedSetting, Sweep
+from search_spaces.schema.sweep import SMALL_TRU_STRENGTHS, PublishedSetting, Range, Sweep
 from trainables.config.settings import Benchmark, Objective, Selection, Training
 
 SWEEP = Sweep(

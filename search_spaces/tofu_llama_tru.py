@@ -7,8 +7,7 @@ measured, so that `per_tensor`, where each tensor has length 1, is our axis besi
 
 from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
-from search_spaces.schema.axes import Axis
-from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, PublishedSetting
+from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Axis, PublishedSetting
 from trainables.config.settings import TaskVector
 
 STRENGTHS = (1.0, 2.0, 5.0, 10.0, 20.0)

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures import panel_data
+from analysis.figures import style
 from analysis.figures.style import CHANCE_STYLE, GAIN, LINES, LOSS, RC_PARAMS, add_legend, wrap_panels
 from analysis.labels import MODEL_LABELS, method_label
 from analysis.load.goal_columns import goal_head
@@ -37,7 +37,7 @@ WIDTH = 0.36
 
 def bar_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each panel and method with GRU: its value alone and with it; `improvement` > 0 is better."""
-    rows = panel_data.select_goal_rows(frame)
+    rows = style.select_goal_rows(frame)
     rows = rows.loc[rows["chosen"] & rows["target"].isna()]
     sides = []
     for side in ("none", "gru"):
@@ -45,25 +45,25 @@ def bar_points(frame: pd.DataFrame) -> pd.DataFrame:
         sides.append(rows.loc[rows["rectifier"] == side, [*BAR_PAIR_KEY_COLUMNS, *names]].rename(columns=names))
     found = sides[0].merge(sides[1], on=BAR_PAIR_KEY_COLUMNS, how="outer")
     found = found.loc[found["method"].isin([*sides[1]["method"], *MODEL_LABELS])]
-    signs = {one.metric: 1.0 if one.best == "highest" else -1.0 for one in panel_data.goals_with_rows(found)}
+    signs = {one.metric: 1.0 if one.best == "highest" else -1.0 for one in style.goals_with_rows(found)}
     gains = found["metric"].map(signs).astype(float) * (found["gru"] - found["none"]).astype(float)
     found = found.assign(improvement=gains.round(10))
     if found["improvement"].isna().all():
         found = found.iloc[:0]
-    return panel_data.sort_points(found.reindex(columns=POINT_COLUMNS))
+    return style.sort_points(found.reindex(columns=POINT_COLUMNS))
 
 
 @mpl.rc_context(RC_PARAMS)
 def draw(points: pd.DataFrame) -> Figure:
     """Draw `bar_points`, one panel for each backbone, split and metric."""
-    metrics, methods = panel_data.goals_with_rows(points), panel_data.list_methods(points)
-    panels = [(place, goal) for place in panel_data.list_panels(points) for goal in metrics]
+    metrics, methods = style.goals_with_rows(points), style.list_methods(points)
+    panels = [(place, goal) for place in style.list_panels(points) for goal in metrics]
     across = max(1, MAX_PANELS_PER_ROW // len(metrics)) * len(metrics)
     figure, grid = wrap_panels(len(panels), across, 0.75 + 0.2 * len(methods), 2.0)
     for number, (axes, (place, goal)) in enumerate(zip(grid, panels, strict=True)):
-        here = panel_data.select_panel(points, place)
+        here = style.select_panel(points, place)
         _draw_panel(axes, here.loc[here["metric"] == goal.metric], methods, goal)
-        title = f"({ascii_lowercase[number % 26]}) {panel_data.panel_title(place)}"
+        title = f"({ascii_lowercase[number % 26]}) {style.panel_title(place)}"
         axes.set_title("\n".join(wrap(title, 28)), fontsize=7)
         if number + across < len(panels):
             axes.set_xticklabels([])
@@ -72,7 +72,6 @@ def draw(points: pd.DataFrame) -> Figure:
 
 
 def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], goal: Goal) -> None:
-    """Draw one metric."""
     rows = rows.assign(at=[methods.index(name) if name in methods else math.nan for name in rows["method"]])
     for row in rows.loc[rows["method"].isin(MODEL_LABELS)].dropna(subset=["none"]).to_dict("records"):
         axes.axhline(row["none"], **LINES[row["method"]], zorder=1)
@@ -83,13 +82,13 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], goal: Goal) 
     room, below = 0.3 * ((high - low) or 1.0), abs(low) > high  # for the numbers
     axes.set_ylim((low - room, high) if below else (low, high + room))
     rows = rows.dropna(subset=["at"])
-    for shift, (side, style) in zip((-WIDTH / 2, WIDTH / 2), RECTIFIER_BAR_STYLES.items(), strict=True):
+    for shift, (side, look) in zip((-WIDTH / 2, WIDTH / 2), RECTIFIER_BAR_STYLES.items(), strict=True):
         bars = rows.dropna(subset=[side])
         errors: dict[str, Any] = {"yerr": bars[f"{side}_sd"], "error_kw": {"elinewidth": 0.8, "zorder": 4}}
-        axes.bar(bars["at"] + shift, bars[side], WIDTH, **errors, **style, zorder=2)
-    for sign, style in CHANGE_BAR_STYLES.items():  # from the end of the one bar to the other's
+        axes.bar(bars["at"] + shift, bars[side], WIDTH, **errors, **look, zorder=2)
+    for sign, look in CHANGE_BAR_STYLES.items():  # from the end of the one bar to the other's
         if len(bars := rows.loc[sign * rows["improvement"] > 0]):
-            axes.bar(bars["at"] + WIDTH / 2, bars["gru"] - bars["none"], WIDTH, bars["none"], **style, zorder=2.5)
+            axes.bar(bars["at"] + WIDTH / 2, bars["gru"] - bars["none"], WIDTH, bars["none"], **look, zorder=2.5)
     for row in rows.dropna(subset=["improvement"]).to_dict("records"):
         change, way = row["improvement"], -1 if below else 1
         text = f"{round(change, 3):+.3g}" if round(change, 3) else "0"

@@ -1,4 +1,4 @@
-"""What settings do: goals over gamma, tau, a task vector's strength or UWC's target."""
+"""What settings of GRU do: goals over gamma or tau."""
 
 from __future__ import annotations
 
@@ -10,76 +10,51 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures import panel_data
-from analysis.figures.style import DASHED, FRAMED, LINES, RC_PARAMS, add_legend, make_panels, marker_style
-from analysis.labels import MODEL_LABELS, describe_method
+from analysis.figures import style
+from analysis.figures.style import FRAMED, RC_PARAMS, add_legend, make_panels, marker_style
+from analysis.labels import describe_method, normalise_setting
 from analysis.load.goal_columns import goal_head
-from analysis.number_format import normalise_setting
 
 POINT_COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
 POINT_COLUMNS += ["value", "sd", "n", "chosen"]
 OTHER_SETTING = {"gamma": "tau", "tau": "gamma"}
-SETTING_AXIS_LABELS = {
-    "gamma": r"$\gamma$, weight of the new retain gradient",
-    "tau": r"$\tau$, clipping norm",
-    "target": "share of the original's MU that is kept",
-    "strength": "stg of TRU, strength of TV",
-}
+SETTING_AXIS_LABELS = {"gamma": r"$\gamma$, weight of the new retain gradient", "tau": r"$\tau$, clipping norm"}
 CURVE_KEY = ["source", "backbone", "split", "method", "rectifier"]
+
+
+def select_rows_varying_gamma_tau(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that differ from their study's chosen setting in gamma, tau and strength only."""
+    same = ["backbone", "split", "method", "rectifier", "other"]
+    return frame.merge(frame.loc[frame["chosen"], same].drop_duplicates(), on=same)
 
 
 def sensitivity_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     """Return a row per goal, method and value of `knob` (gamma, tau), of two or more; the other one is as chosen."""
-    rows = panel_data.select_goal_rows(frame)
+    rows = style.select_goal_rows(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "")]
     chosen = rows.loc[rows["chosen"], [*CURVE_KEY, OTHER_SETTING[knob]]].drop_duplicates(CURVE_KEY)
     rows = rows.merge(chosen, on=[*CURVE_KEY, OTHER_SETTING[knob]])
     several: Any = rows.groupby(CURVE_KEY)[knob].transform("nunique")
-    return _list_curves(rows.loc[several > 1], knob)
-
-
-def strength_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the points of task vectors over their strength, with two or more, and of the reference models."""
-    rows = panel_data.select_goal_rows(frame)
-    curves = rows.loc[rows["strength"].notna() & rows["target"].isna()]
-    several: Any = curves.groupby(CURVE_KEY)["strength"].transform("nunique")
-    curves = curves.loc[several > 1]
-    models = rows.loc[rows["method"].isin(MODEL_LABELS) & rows["split"].isin(curves["split"])]
-    return pd.concat([models.assign(knob="strength").reindex(columns=POINT_COLUMNS), _list_curves(curves, "strength")])
-
-
-def uwc_target_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the FQ of the chosen settings' mixtures over UWC's targets, alone and with GRU as in the paper."""
-    rows = panel_data.select_goal_rows(frame)
-    rows = rows.loc[rows["chosen"] & (rows["metric"] == "forget_quality") & rows["rectifier"].isin(["none", "gru"])]
-    mixed = rows.loc[rows["target"].notna()]
-    models = rows.loc[(rows["method"] == "original") & rows["split"].isin(mixed["split"])].drop_duplicates(CURVE_KEY)
-    return pd.concat([models.assign(knob="target").reindex(columns=POINT_COLUMNS), _list_curves(mixed, "target")])
-
-
-def _list_curves(rows: pd.DataFrame, knob: str) -> pd.DataFrame:
-    """Return the curves' points in order; `knob` is called `setting`."""
-    rows = rows.rename(columns={knob: "setting"}).assign(knob=knob)
+    rows = rows.loc[several > 1].rename(columns={knob: "setting"}).assign(knob=knob)
     rows["at"] = pd.to_numeric(rows["setting"], errors="coerce")
-    return panel_data.sort_points(rows, ["rectifier", "at"]).reindex(columns=POINT_COLUMNS)
+    return style.sort_points(rows, ["rectifier", "at"]).reindex(columns=POINT_COLUMNS)
 
 
 @mpl.rc_context(RC_PARAMS)
 def draw(points: pd.DataFrame) -> Figure:
     """Draw such points: one row for each goal, one column for each backbone and split, settings evenly spaced."""
-    metrics, places, knob = panel_data.goals_with_rows(points), panel_data.list_panels(points), points["knob"].iloc[0]
+    metrics, places, knob = style.goals_with_rows(points), style.list_panels(points), points["knob"].iloc[0]
     figure, grid = make_panels(len(metrics), len(places), 3.4, 1.85, sharex="col", sharey="row")
     for panels, place in zip(grid.T, places, strict=True):
-        here = panel_data.select_panel(points, place)
+        here = style.select_panel(points, place)
         here = here.assign(setting=here["setting"].map(lambda text: normalise_setting(str(text)), na_action="ignore"))
         found = set(here["setting"].dropna())
         ordered = sorted(found, key=lambda text: math.inf if text == "none" else float(text))
         ticks = {text: place for place, text in enumerate(ordered)}
-        texts = [f"{float(text):.0%}" for text in ticks] if knob == "target" else list(ticks)
-        panels[-1].set_xticks(range(len(ticks)), texts, fontsize=7, rotation=90 if len(ticks) > 9 else 0)
+        panels[-1].set_xticks(range(len(ticks)), list(ticks), fontsize=7, rotation=90 if len(ticks) > 9 else 0)
         for axes, metric in zip(panels, metrics, strict=True):
             _draw_panel(axes, here.loc[here["metric"] == metric.metric], ticks)
-        panels[0].set_title(panel_data.panel_title(place))
+        panels[0].set_title(style.panel_title(place))
         panels[-1].set_xlabel(SETTING_AXIS_LABELS[knob])
     for axes, metric in zip(grid[:, 0], metrics, strict=True):
         axes.set_ylabel(goal_head(metric))
@@ -89,13 +64,10 @@ def draw(points: pd.DataFrame) -> Figure:
 
 def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
     """Draw one goal's curves; a point without clipping or average (`none`) is joined to no other."""
-    for row in rows.loc[rows["method"].isin(MODEL_LABELS)].drop_duplicates("method").to_dict("records"):
-        axes.axhline(row["value"], **LINES[row["method"]], zorder=1)
-    key: Any
-    for key, curve in rows.dropna(subset=["setting"]).groupby(["method", "rectifier"]):
-        method, rectifier = map(str, key)
-        look = marker_style(method, rectifier) | {"markersize": 5, "label": describe_method(method, rectifier)}
-        look |= {"linestyle": DASHED if rectifier == "none" else "-", "alpha": 0.7}  # where two meet both are seen
+    for name, curve in rows.dropna(subset=["setting"]).groupby("method"):
+        method = str(name)
+        look = marker_style(method, "gru") | {"markersize": 5, "label": describe_method(method, "gru")}
+        look |= {"linestyle": "-", "alpha": 0.7}  # where two meet both are seen
         x, joined = curve["setting"].map(ticks.get), curve["setting"] != "none"
         axes.plot(x[joined], curve.loc[joined, "value"], **look)
         alone: dict[str, Any] = look | {"linestyle": "none", "label": ""}
@@ -103,6 +75,6 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
         if "runs" in set(curve["source"]):
             bars: dict[str, Any] = alone | {"marker": "none", "elinewidth": 0.7}
             axes.errorbar(x, curve["value"], curve["sd"].fillna(0), **bars)
-            best = curve.loc[curve["chosen"] & (curve["knob"] != "target")]
-            framed: dict[str, Any] = marker_style(method, rectifier) | FRAMED
+            best = curve.loc[curve["chosen"]]
+            framed: dict[str, Any] = marker_style(method, "gru") | FRAMED
             axes.plot(x[best.index], best["value"], **framed, label="chosen setting" if len(best) else "", zorder=5)

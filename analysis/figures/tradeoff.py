@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures import panel_data, style
+from analysis.figures import style
 from analysis.labels import MODEL_LABELS, method_label, order_rectifiers, rectifier_label
 from analysis.load.goal_columns import BETTER_DIRECTION_WORDS, Goals, find_goals, goal_axis_title
 from analysis.load.trials import evaluated
@@ -46,7 +46,7 @@ def tradeoff_points(results: Results) -> pd.DataFrame:
 @mpl.rc_context(style.RC_PARAMS)
 def draw(points: pd.DataFrame, rule: Selection) -> Figure:
     """Draw `tradeoff_points`, one panel for each split, with a line at the utility that the sweep's rule asks for."""
-    places = panel_data.list_panels(points)
+    places = style.list_panels(points)
     figure, panels = style.wrap_panels(max(1, len(places)), 2, 4.2, 2.9, sharey=True)
     if not places:
         panels[0].set_title("no trial has both goals")
@@ -56,14 +56,14 @@ def draw(points: pd.DataFrame, rule: Selection) -> Figure:
     x, y = goals.removal_goal, goals.retention
     panels[0].set_ylim(_find_limits(points, y.metric, _list_floors(points, goals, rule)))
     for number, (axes, place) in enumerate(zip(panels, places, strict=True)):
-        here = panel_data.select_panel(points, place)
+        here = style.select_panel(points, place)
         ends = _find_limits(here, x.metric)
         axes.set_xlim(ends if x.best == "highest" else (ends[1], ends[0]))
         _draw_panel(axes, here, goals, rule)
-        axes.set_title("\n".join(filter(None, [panel_data.panel_title(place), _name_outside(axes, here, goals)])))
+        axes.set_title("\n".join(filter(None, [style.panel_title(place), _name_outside(axes, here, goals)])))
         axes.set_xlabel(f"{goal_axis_title(x)}, {BETTER_DIRECTION_WORDS[x.best]}")
         axes.set_ylabel(f"{goal_axis_title(y)}\n({BETTER_DIRECTION_WORDS[y.best]})" if number % 2 == 0 else "")
-    methods = panel_data.list_methods(points)
+    methods = style.list_methods(points)
     handles = [Line2D([], [], color=style.method_colour(one), linewidth=4, label=method_label(one)) for one in methods]
     if handles:
         figure.legend(handles=handles, loc="outside upper center", ncols=7 if len(places) > 1 else 4, handlelength=1)

@@ -14,7 +14,7 @@ from matplotlib.ticker import MultipleLocator
 
 from analysis.figures.style import DASHED, GREY, RC_PARAMS, add_legend, make_panels, marker_style
 from analysis.labels import TASK_VECTOR_METHODS, method_label, order_methods, rectifier_label, split_label
-from analysis.load.opening import read_trial_table
+from analysis.load.trials import read_trial_table
 from analysis.stats.chosen_settings import SHORT
 from analysis.stats.sweep_results import Results
 from trainables.storage.file_names import STEPS

@@ -1,27 +1,30 @@
-"""A sweep's trials and reference models as pandas frames, read from storage."""
+"""A storage, a sweep in it, and its trials and reference models as pandas frames."""
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow
 
-from analysis.labels import rectifier_takes
+from analysis.labels import format_setting, rectifier_takes
 from analysis.load.goal_columns import Goals, find_goals
-from analysis.load.opening import find_sweep, open_storage
-from analysis.number_format import format_setting
 from trainables.benchmarks import selection
+from trainables.common.errors import InputError
+from trainables.common.regular_files import read_parquet
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, drop_fingerprinted_paths, drop_planning_resources
+from trainables.storage import opening
 from trainables.storage.file_names import CONFIG, EVALUATED, RESULT
 from trainables.storage.folder_storage import Storage
 from trainables.storage.result_file import Config, read_valid_json
-from trainables.storage.sweep_file import RETRAINED
+from trainables.storage.sweep_file import RETRAINED, SweepFile, find_sweeps
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +49,42 @@ MADE_WITH = ("code", "versions.torch", "versions.transformers", "versions.deepsp
 """Columns of what may change a trial's numbers beside its configuration."""
 CHANGE_METRIC = "relative_change"
 """The metric that rests on no evaluation rows."""
+
+
+def open_storage(storage: str | Path | Storage = "runs") -> Storage:
+    """Return the storage at a path or address, its working copy refreshed; an open one as it is. Raise InputError."""
+    if isinstance(storage, Storage):
+        return storage
+    store = opening.open_storage(str(storage), writable=False)
+    if not store.root.is_dir():
+        raise InputError(
+            f"--storage {storage}: there is no such folder; give the one that `python -m platform.sweep` wrote to"
+        )
+    store.download_sweeps_and_results()
+    return store
+
+
+def find_sweep(name: str, storage: str | Path | Storage = "runs") -> SweepFile:
+    """Return the sweep NAME or NAME-HASH; of several hashes the newest, saying so on stderr. Raise InputError."""
+    store = open_storage(storage)
+    newest, *others = find_sweeps(name, store)
+    if others:
+        labels = ", ".join(sweep.label for sweep in others)
+        log.warning("%s has %d sweeps: taking the newest, %s (others: %s)", name, len(others) + 1, newest.label, labels)
+    store.download_sweeps_and_results(newest.trials)
+    return newest
+
+
+def read_trial_table(store: Storage, path: Path, columns: Collection[str] = ()) -> pyarrow.Table | None:
+    """Return `columns` of a trial's or evaluation's file; None without it, with a warning of a damaged one."""
+    store.fetch(path)
+    try:
+        return read_parquet(path, columns)
+    except FileNotFoundError:
+        return None
+    except (OSError, InputError) as damage:
+        log.warning("%s is damaged: %s", path.relative_to(store.root), damage)
+        return None
 
 
 def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """The paper's published numbers as tidy tables, one CSV a table, exactly as printed (misprints included).
 
-They have the columns of `analysis.stats.tidy`, one run each (`n`), no `sd`, all `chosen`. `gamma` and `tau` are texts:
+They have the columns of `Results.tidy_frame`, one run each (`n`), no `sd`, all `chosen`. `gamma` and `tau` are texts:
 empty where the table does not vary them, `none` where it prints N/A; `target` is the share of utility that UWC keeps.
 `forget_quality` is ln p of the KS test. GD has no rows above gamma = 0.6: the paper prints "--" there.
 """
@@ -64,9 +64,9 @@ ERRATA = tuple(
 """Values that lie on no lattice of attainable values: ln p of the exact two-sample KS test, or answers in questions."""
 
 
-def load_corrected_table(table: str, backbone: str = "") -> pd.DataFrame:
+def load_corrected_table(table: str) -> pd.DataFrame:
     """Return `load_table` without the misprints of which the right value is known."""
-    frame = load_table(table, backbone)
+    frame = load_table(table)
     for erratum in ERRATA:
         if erratum.corrected:
             frame.loc[erratum.find_rows(frame), "value"] = float(erratum.corrected)

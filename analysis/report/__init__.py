@@ -11,14 +11,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from analysis.load.opening import find_sweep, open_storage
-from analysis.report import several_sweeps, verdict
-from analysis.report.answers import list_answer_sections
-from analysis.report.interactive import write_interactive
-from analysis.report.own import write_own_rows_parts
+from analysis.load.trials import find_sweep, open_storage
+from analysis.report import sections, several_sweeps, verdict
+from analysis.report.answers import list_answer_sections, write_interactive
+from analysis.report.own import write_own_rows_parts, write_request_section
 from analysis.report.page import Section, TableItem, open_report_folder, save_frame, write_page
-from analysis.report.requests import write_request_section
-from analysis.report.sections import NumbersSource, Report, write_main, write_rectifiers, write_sections, write_tradeoff
+from analysis.report.sections import NumbersSource, Report
 from analysis.stats.sweep_results import read_results
 from trainables.common import cli
 from trainables.common.wording import format_count
@@ -63,9 +61,8 @@ def build_report(
 
 
 def _write_single(report: Report, sweep: SweepFile, both: bool, command: str) -> None:
-    """Write all parts of one sweep's report, and the page of them."""
     results, folder, comparison = report.results, report.folder, report.comparison
-    pictures, main = [write_tradeoff(report)], write_main(report)
+    pictures, main = [sections.write_tradeoff(report)], sections.write_main(report)
     ship, before_after, rows = write_own_rows_parts(report)
     best = "" if ship else verdict.recommend_settings(results)
     lead = [*filter(None, [*ship, verdict.write_verdict(comparison)])] or [best]
@@ -73,7 +70,7 @@ def _write_single(report: Report, sweep: SweepFile, both: bool, command: str) ->
     notes = [*verdict.list_verdict_caveats(results), *sweep.list_deviations()]
     below, judged = [best] * bool(best), [*verdict.judge_chosen(results)]
     said = [*lead, *below, *(f"- {note}" for note in [*judged, *notes])]
-    pictures = [*write_rectifiers(report), *pictures]  # of several rectifiers the first picture is of these
+    pictures = [*sections.write_rectifiers(report), *pictures]  # of several rectifiers the first picture is of these
     opened = [Section("", (*before_after, main), tuple(pictures[:1]))]
     opened += [*write_request_section(report), *list_answer_sections(results)]
     save_frame(folder, "differences", verdict.list_goal_differences(comparison))
@@ -97,7 +94,13 @@ def _write_single(report: Report, sweep: SweepFile, both: bool, command: str) ->
         lead=lead,
         notes=notes,
         opened=opened,
-        folded=[*rows, *write_sections(report, sweep, both)],
+        folded=[
+            *rows,
+            *sections.write_training(report),
+            *sections.write_statistics(report),
+            *sections.write_paper(report, sweep, both),
+            *sections.write_lists(report),
+        ],
         origin=", ".join(filter(None, [sweep.label, created, f"plan {sweep.plan_hash}" * bool(sweep.plan)])) + ". ",
         commands=[*sweep.commands, command],
         interactive=write_interactive(results, folder),

@@ -7,22 +7,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
 
 from analysis import paper
 from analysis.figures import catalog, rectifiers, tradeoff, training
 from analysis.figures.catalog import Picture, draw_each_split, make_picture
-from analysis.labels import MODEL_LABELS, MODEL_NOTES
+from analysis.labels import DEFAULT_DECIMALS, MODEL_LABELS, MODEL_NOTES
 from analysis.load.goal_columns import METRIC_NOTES, goal_axis_title
-from analysis.load.trials import CHOICE_COLUMNS, settings
-from analysis.number_format import DEFAULT_DECIMALS
+from analysis.load.trials import CHOICE_COLUMNS
 from analysis.report.page import Section, TableItem, save_frame, save_pictures
-from analysis.stats import rectifier_comparison, tidy
+from analysis.stats import rectifier_comparison
 from analysis.stats.importance import MIN_SETTINGS_FOR_IMPORTANCE, measure_importance
 from analysis.stats.retraining_noise import measure_noise
-from analysis.stats.sweep_results import Results
+from analysis.stats.sweep_results import Results, join_sweeps
 from analysis.tables import detail_tables, paper_tables
 from analysis.tables.detail_tables import ATTACKS_CAPTION, NOISE_CAPTION, SEEDS_CAPTION
 from analysis.tables.paper_tables import FilledTable, fill_table
@@ -30,6 +26,7 @@ from analysis.tables.table_definitions import LAYOUTS, main_layout
 from trainables.storage.sweep_file import SweepFile
 
 MOST_FAILURES = 50
+
 IMPORTANCE_CAPTION = (
     "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them "
     f"(PED-ANOVA, arXiv 2304.10255). Studies with fewer than {MIN_SETTINGS_FOR_IMPORTANCE} settings are left out."
@@ -37,8 +34,6 @@ IMPORTANCE_CAPTION = (
 
 
 class NumbersSource(StrEnum):
-    """Whose numbers a report shows."""
-
     RUNS = "runs"
     PAPER = "paper"
     BOTH = "both"
@@ -56,14 +51,7 @@ class Report:
         return rectifier_comparison.compare_rectifiers(self.results)
 
 
-def write_sections(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
-    """Write tables/ and figures/ of all that the sweep has, and return its sections in the page's order."""
-    curves = [*_write_training(report), *_write_statistics(report)]
-    return [*curves, *_write_paper(report, sweep, both), *_write_lists(report)]
-
-
 def write_tradeoff(report: Report) -> Picture:
-    """Write the trade-off with all trials and return it."""
     results, points = report.results, tradeoff.tradeoff_points(report.results)
     words = {"x": goal_axis_title(results.goals.removal_goal), "y": goal_axis_title(results.goals.retention)}
     figure = tradeoff.draw(points, results.rule)
@@ -94,22 +82,21 @@ def write_rectifiers(report: Report) -> tuple[Picture, ...]:
     return save_pictures(report.folder, draw_each_split("rectifiers", points, draw))
 
 
-def _write_statistics(report: Report) -> list[Section]:
-    """What attacks brought back, which settings matter and every seed, as far as there is any of it."""
+def write_statistics(report: Report) -> list[Section]:
+    """What attacks brought back, which settings matter, the noise of retraining, every seed: what there is of it."""
     results, sections = report.results, []
-    attacked, shares = results.recovered_shares, measure_importance(results.runs)
-    noise = measure_noise(results)
-    matters = partial(detail_tables.tabulate_importance, shares, results.goals)
-    within = partial(detail_tables.list_noise, noise)
+    attacked, noise = results.recovered_shares, measure_noise(results)
+    shares = measure_importance(results.runs)
+    matters = partial(detail_tables.tabulate_importance, goals=results.goals)
     for stem, frame, title, list_rows, caption in (
-        ("attacks", attacked, "Does it last", partial(detail_tables.tabulate_attacks, attacked), ATTACKS_CAPTION),
-        ("noise", noise, "Is it within the noise of retraining", within, NOISE_CAPTION),
+        ("attacks", attacked, "Does it last", detail_tables.tabulate_attacks, ATTACKS_CAPTION),
+        ("noise", noise, "Is it within the noise of retraining", detail_tables.list_noise, NOISE_CAPTION),
         ("importance", shares, "Which setting matters", matters, IMPORTANCE_CAPTION),
-        ("seeds", results.chosen_values, "Every seed", partial(detail_tables.tabulate_seeds, results), SEEDS_CAPTION),
+        ("seeds", results.chosen_values, "Every seed", lambda _: detail_tables.tabulate_seeds(results), SEEDS_CAPTION),
     ):
         if len(frame):
             save_frame(report.folder, stem, frame)
-            sections.append(Section(title, (TableItem(list_rows(), caption),)))
+            sections.append(Section(title, (TableItem(list_rows(frame), caption),)))
     return sections
 
 
@@ -121,11 +108,11 @@ def save_paper_tables_and_figures(
     for sheet in sheets:
         sheet.save(folder / "tables")
     frames = {
-        kind: tidy.join_sweeps(
+        kind: join_sweeps(
             {label: one.tidy_frame for label, one in sweeps.items()},
             {name for table in tables for name in LAYOUTS[table].sweeps.values()},
         )
-        for kind, tables in catalog.PAPER_TABLES_BY_FIGURE.items()
+        for kind, (tables, *_) in catalog.FIGURE_KINDS.items()
     }
     drawn = catalog.draw_sweep_pictures(frames)
     return sheets, save_pictures(folder, (picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn))
@@ -135,7 +122,7 @@ def list_table_items(sheets: Iterable[FilledTable]) -> tuple[TableItem, ...]:
     return tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
 
 
-def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
+def write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     """Return the paper's tables and figures, filled from runs; `both`: with the paper's numbers."""
     sheets, drawn = save_paper_tables_and_figures({sweep.label: report.results}, report.folder, both)
     if not sheets and not drawn:
@@ -146,7 +133,7 @@ def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     return [Section("In the paper's layout", list_table_items(sheets), drawn, text)]
 
 
-def _write_training(report: Report) -> list[Section]:
+def write_training(report: Report) -> list[Section]:
     """Figures 1 and 7 of the paper, for each split that has several steps."""
     measured, pictures = training.load_training_steps(report.results), []
     for kind, points, draw in (
@@ -158,8 +145,8 @@ def _write_training(report: Report) -> list[Section]:
     return [Section("Along training", figures=tuple(pictures))] if pictures else []
 
 
-def _write_lists(report: Report) -> list[Section]:
-    """The chosen settings, trials without a result, reference models, and what the trials were run with."""
+def write_lists(report: Report) -> list[Section]:
+    """The chosen settings, all trials, those without a result, reference models, and versions."""
     results, runs, rule, folder = report.results, report.results.runs, report.results.rule, report.folder
     chosen, failures = detail_tables.list_chosen_settings(results), detail_tables.tabulate_failures(results)
     save_frame(folder, "chosen", chosen)
@@ -178,16 +165,7 @@ def _write_lists(report: Report) -> list[Section]:
     if len(results.models):
         models = detail_tables.tabulate_reference_models(results.models, results.goals)
         sections.append(Section("Reference models", (TableItem(models),)))
-    ran_on = [str(name) for name in runs if str(name).startswith(("versions.", "topology."))]
-    given = settings(runs).join(runs.set_index("configuration")["seed"])
-    for title, frame in (("Settings", given), ("Versions and machines", runs[[*ran_on, "commit", "dirty"]])):
-        table = pd.DataFrame({title: frame.columns, "": [_join_values(frame[name]) for name in frame]})
-        sections.append(Section(f"{title} of the trials", (TableItem(table),)))
+    made_with = [*(str(name) for name in runs if str(name).startswith(("versions.", "topology."))), "commit", "dirty"]
+    made = runs[made_with].dropna(how="all").map(detail_tables.spell_value).drop_duplicates()
+    sections.append(Section("Versions and machines of the trials", (TableItem(made.T.reset_index(names="Setting")),)))
     return sections
-
-
-def _join_values(column: Iterable[Any]) -> str:
-    texts = sorted(
-        {"none" if value is None or value != value else detail_tables.spell_value(value) for value in column}
-    )
-    return ", ".join(texts[:12]) + (f" and {len(texts) - 12} more" if len(texts) > 12 else "")

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis import paper
-from analysis.figures import catalog
 from analysis.labels import join_names
 from analysis.report import verdict
-from analysis.report.page import Section, open_report_folder, save_pictures, write_page
+from analysis.report.page import Section, open_report_folder, write_page
 from analysis.report.sections import list_table_items, save_paper_tables_and_figures
-from analysis.stats import tidy
 from analysis.stats.rectifier_comparison import compare_rectifiers
-from analysis.stats.sweep_results import Results
+from analysis.stats.sweep_results import Results, join_sweeps
 from analysis.tables import paper_tables
 from analysis.tables.markdown_latex import to_markdown
 from analysis.tables.paper_tables import FilledTable, fill_table
@@ -43,7 +41,7 @@ def write_several_sweeps_report(
         here = {label: one for label, one in filling.items() if one.goals.benchmark == benchmark}
         filled, drawn = save_paper_tables_and_figures(here, folder, both, f"{benchmark}-" * (len(benchmarks) > 1))
         if not filled:
-            frame = tidy.join_sweeps({label: one.tidy_frame for label, one in here.items()})
+            frame = join_sweeps({label: one.tidy_frame for label, one in here.items()})
             filled = [fill_table(main_layout(next(iter(here.values()))), frame)]
             filled[0].save(folder / "tables")
         sections.append(Section(benchmark.upper(), list_table_items(filled), drawn))
@@ -59,7 +57,7 @@ def _write_texts(path: Path, lead: Sequence[str], sheets: Sequence[FilledTable])
 
 
 def write_paper_report(names: Sequence[str], storage: str | Path, output: Path | None) -> Path:
-    """Write the paper's tables for sweeps, figures and a page of them, and return their folder."""
+    """Write the paper's tables for sweeps and a page of them, and return their folder."""
     sweeps = [match["name"] if (match := NAME_AND_HASH.fullmatch(name)) else name for name in names]
     known = sorted({name for layout in LAYOUTS.values() for name in layout.sweeps.values()})
     filled: dict[str, str] = {}
@@ -74,20 +72,14 @@ def write_paper_report(names: Sequence[str], storage: str | Path, output: Path |
     folder = output or Path(storage) / "reports" / f"{'+'.join(sweeps)}-paper"
     if filled.get("tofu_main") == "":
         filled["tofu_retain_free"] = ""
-    ordered = {table: filled[table] for table in paper.TABLES if table in filled}
-    sheets, pictures = [fill_table(LAYOUTS[name], paper.load_table(name, here)) for name, here in ordered.items()], []
-    kinds = dict.fromkeys(table.partition("_")[0] for table in ordered)
-    for kind in kinds:
-        here = {table: backbone for table, backbone in ordered.items() if table.partition("_")[0] == kind}
-        ending = f"-{kind}" if len(kinds) > 1 else ""
-        pictures += [one._replace(stem=f"{one.stem}{ending}") for one in catalog.draw_paper_pictures(here)]
+    sheets = [
+        fill_table(LAYOUTS[name], paper.load_table(name, filled[name])) for name in paper.TABLES if name in filled
+    ]
     lead = [f"The numbers of {paper.CITATION} for {join_names(sweeps)}, as printed; ¶ marks what cannot be right."]
     with open_report_folder(folder):
         for sheet in sheets:
             sheet.save(folder / "tables")
-        figures = save_pictures(folder, pictures)
         _write_texts(folder / "tables/paper.md", lead, sheets)
-        items = list_table_items(sheets)
-        sections = [Section("", items[:1], figures[:1]), Section("", items[1:], figures[1:])]
+        sections = [Section("", list_table_items(sheets))]
         write_page(folder, title=f"{join_names(sweeps)}: the paper's tables", lead=lead, opened=sections)
     return folder

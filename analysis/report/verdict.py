@@ -8,10 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import describe_method, rectifier_name, split_label
+from analysis.labels import DASH, describe_method, format_as, format_change, format_number, rectifier_name, split_label
 from analysis.load.goal_columns import goal_head
 from analysis.load.trials import describe_mixture, evaluated
-from analysis.number_format import DASH, format_as, format_change, format_number
 from analysis.stats.chosen_settings import choose_study_setting
 from analysis.stats.rectifier_comparison import Comparison
 from analysis.stats.significance import ALPHA, LEAST_CLEAR, MIN_SEEDS, RESAMPLES

@@ -13,7 +13,6 @@ from analysis.load.trials import CHOICE_COLUMNS, STRENGTH_COLUMNS, evaluated, se
 from trainables.benchmarks.selection import Candidate, average_seeds, describe_rule, pick_candidate
 from trainables.config.settings import Selection
 
-DEFAULT_SELECTION = Selection()
 STUDY_COLUMNS = ["benchmark.split", "method", "rectifier.name"]
 SHORT = {"benchmark.split": "split", "rectifier.name": "rectifier", "rectifier.gamma": "gamma", "rectifier.tau": "tau"}
 """What tidy frames and figures call the columns of `load.trials.load`."""
@@ -27,14 +26,14 @@ def describe_report_rule(goals: Goals, rule: Selection) -> str:
     return f"Shown of each split, method and rectifier: {stated}. {seeds}"
 
 
-def is_reported(runs: pd.DataFrame, rule: Selection = DEFAULT_SELECTION) -> pd.Series:
+def is_reported(runs: pd.DataFrame, rule: Selection) -> pd.Series:
     """Return which trials are reported: all, but for those of `Selection.seeds` where their setting ran with others."""
     fresh = ~runs["seed"].isin(rule.seeds)
     again = set(runs.loc[fresh & evaluated(runs), "configuration"].dropna())
     return pd.Series(fresh | ~runs["configuration"].isin(list(again)))
 
 
-def seed_means(runs: pd.DataFrame, rule: Selection = DEFAULT_SELECTION) -> pd.DataFrame:
+def seed_means(runs: pd.DataFrame, rule: Selection) -> pd.DataFrame:
     """Return one row for each configuration: mean, sd (n - 1) and n over the seeds of its trials that have a utility.
 
     What is shown is averaged over the trials of `is_reported`, what the rule goes by over the rule's own seeds, where

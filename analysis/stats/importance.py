@@ -1,15 +1,13 @@
 """Which of the settings that a study varied decide its goals: Optuna's parameter importance, PED-ANOVA."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
 import pandas as pd
 
+from analysis.labels import format_setting
 from analysis.load.goal_columns import goals_of_runs
 from analysis.load.trials import evaluated, settings
-from analysis.number_format import format_setting
 from analysis.stats.chosen_settings import STUDY_COLUMNS, seed_means, sort_studies
 from trainables.config.types import LOG_SCALE_MIN_RATIO
 

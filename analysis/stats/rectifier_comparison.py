@@ -92,7 +92,6 @@ class Comparison:
 
     @cached_property
     def _resampled(self) -> dict[str, row_bootstrap.Array]:
-        """Return `Results.resampled_utilities` of all trials that are compared."""
         results, known = self.results, self.results.resampled_utilities
         compared = [key for key in self.values["id"] if key not in known]
         trials = results.runs.loc[results.runs["id"].isin(compared)].dropna(subset=[results.goals.retention.metric])

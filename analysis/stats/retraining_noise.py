@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.load.opening import read_trial_table
+from analysis.load.trials import read_trial_table
 from trainables.benchmarks.tofu import aggregates
 from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage

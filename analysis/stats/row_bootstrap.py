@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.load.opening import read_trial_table
+from analysis.load.trials import read_trial_table
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
 from trainables.storage.file_names import ROWS

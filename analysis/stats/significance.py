@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.number_format import DEFAULT_DECIMALS
+from analysis.labels import DEFAULT_DECIMALS
 from analysis.stats.row_bootstrap import Array, percentile_interval
 from trainables.benchmarks import Goal
 

@@ -1,21 +1,35 @@
-"""A sweep's results: its trials and reference models, and what its selection rule makes of them."""
+"""A sweep's results: its trials and reference models, and what its selection rule makes of them.
+
+`Results.tidy_frame` has the columns of the paper's tables, a row for each setting and metric.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
+from analysis import paper
+from analysis.labels import MODEL_LABELS, format_setting, rectifier_takes
 from analysis.load.goal_columns import Goals, goals_of_runs
-from analysis.load.trials import evaluated, load, references
-from analysis.stats import chosen_settings, row_bootstrap, significance, tidy
+from analysis.load.trials import evaluated, list_mixtures, load, references
+from analysis.stats import chosen_settings, row_bootstrap, significance
+from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, sort_studies
 from trainables.config.settings import Selection
 from trainables.robustness.attack_results import read_trial_attack_results
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import RETRAINED, SweepFile
+
+TIDY_COLUMNS = list(paper.load_table("tofu_main").columns)
+SETTING_KEY = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id"]
+RUNS_SOURCE = "runs"
+"""What stands in `table` where a frame comes from runs; else it is the name of a table of the paper."""
+MIXTURE_CHECK_COLUMNS = ("reached", "monotone", "unmixed")
+"""Metrics of a mixture of UWC: the share of its seeds for which each holds."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +53,6 @@ class Results:
 
     @cached_property
     def chosen(self) -> pd.DataFrame:
-        """Return the setting that the rule chooses of each study: `selection.pick_candidate`."""
         return chosen_settings.choose_settings(self.setting_means, self.models, self.goals, self.rule)
 
     @cached_property
@@ -86,8 +99,28 @@ class Results:
 
     @cached_property
     def tidy_frame(self) -> pd.DataFrame:
-        """Return all of these as one long frame: `tidy.make_tidy_frame`."""
-        return tidy.make_tidy_frame(self.runs, self.models, self.setting_means, self.chosen, self.goals)
+        """Return one row for each setting and metric: `value`, `sd` (n - 1) and `n` over its seeds; TIDY_COLUMNS.
+
+        `gamma` and `tau` are texts (`none`, `%g`, empty). What is not measured yet has NaN and n = 0. `other` says
+        what else the sweep varies within a study. Mixtures of UWC are rows with `target`, `weight` and
+        MIXTURE_CHECK_COLUMNS.
+        """
+        runs, goals = self.runs, self.goals
+        found = _settings(runs, self.setting_means)
+        parts = [_melt_references(self.models, goals.metrics), _melt(found, goals.metrics), _mixtures(runs, found)]
+        frame = pd.concat([part for part in parts if len(part)] or parts)
+        others = describe_other_settings(runs)
+        backbone = next(iter(runs.reindex(columns=["backbone"])["backbone"].dropna()), "")
+        frame = frame.assign(
+            table=RUNS_SOURCE,
+            benchmark=goals.benchmark,
+            backbone=backbone,
+            bold=False,
+            other=[others.get(configuration, "") for configuration in frame["configuration"]],
+            chosen=frame["configuration"].isin(self.chosen["configuration"]) | frame["method"].isin(MODEL_LABELS),
+            n=frame["n"].astype(int),
+        )
+        return frame.reindex(columns=TIDY_COLUMNS).reset_index(drop=True)
 
     def with_runs(self, runs: pd.DataFrame) -> Results:
         return replace(self, runs=runs)
@@ -99,3 +132,61 @@ def read_results(sweep: SweepFile, storage: Storage) -> Results:
     retrained = models.loc[again | (models["role"] == "retain")] if again.to_numpy().any() else pd.DataFrame()
     kept = models.loc[~again].reset_index(drop=True)
     return Results(load(sweep.label, storage), kept, sweep.selection, storage, retrained)
+
+
+def join_sweeps(frames: Mapping[str, pd.DataFrame], first: Collection[str] = ()) -> pd.DataFrame:
+    """Return the rows of several sweeps as one frame, `sweep` saying which each is of; of one sweep its own frame.
+
+    What several have, a method with a rectifier on a split of a backbone, is of one with results, then of one named in
+    `first`, then of the one given earlier.
+    """
+    if len(frames) == 1:
+        return next(iter(frames.values()))
+    order = sorted(frames, key=lambda label: not {label, label.rpartition("-")[0]} & set(first))
+    rows = pd.concat([frames[label].assign(sweep=label) for label in order], ignore_index=True)
+    study = [*(rows[name] for name in ("backbone", "split", "method", "rectifier")), rows["target"].notna()]
+    measured = (rows["n"] > 0).groupby([*study, rows["sweep"]]).transform("any")
+    rank = rows["sweep"].map(order.index) + (~measured).astype(int).mul(len(order))
+    return rows.loc[rank == rank.groupby(study).transform("min")].reset_index(drop=True)
+
+
+def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `average_seeds` and, with n = 0, of unmeasured settings; gamma and tau as text."""
+    absent = runs.dropna(subset=["configuration", *STUDY_COLUMNS])
+    absent = absent.loc[~absent["configuration"].isin(measured["configuration"])]
+    absent = absent.sort_values("id", kind="stable").drop_duplicates("configuration")
+    columns = [*STUDY_COLUMNS, "configuration", "id", "rectifier.gamma", "rectifier.tau", "strength"]
+    absent = absent[columns].rename(columns={"rectifier.gamma": "gamma", "rectifier.tau": "tau"})
+    parts = [part for part in (measured, absent) if len(part)] or [measured]
+    found = sort_studies(pd.concat(parts)).rename(columns=SHORT)
+    for setting in ("gamma", "tau"):
+        texts = pd.Series([format_setting(value) for value in found[setting]], index=found.index, dtype="str")
+        found[setting] = texts.where([rectifier_takes(name, setting) for name in found["rectifier"]], "")
+    return found
+
+
+def _melt(found: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+    parts = []
+    for metric in metrics:
+        stats = {"value": metric, "sd": f"{metric}_sd", "n": f"{metric}_n"}
+        rows = found.reindex(columns=[*SETTING_KEY, *stats.values()]).set_axis([*SETTING_KEY, *stats], axis=1)
+        parts.append(rows.assign(metric=metric, n=rows["n"].fillna(0)))
+    return pd.concat(parts).sort_index(kind="stable")
+
+
+def _melt_references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+    models = references.rename(columns={"role": "method", "evaluation": "id"})
+    rows = models.melt(["method", "split", "id"], metrics, "metric", "value")
+    rows["value"] = rows["value"].astype(float)
+    return rows.assign(configuration="", rectifier="none", gamma="", tau="", n=rows["value"].notna())
+
+
+def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each setting that was calibrated, target and metric."""
+    seeds = list_mixtures(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
+    metrics = ["forget_quality", "model_utility", "weight", *MIXTURE_CHECK_COLUMNS]
+    seeds[metrics] = seeds[metrics].astype(float)
+    long = seeds.melt(["configuration", "target"], metrics, "metric", "value")
+    stats = long.groupby(["configuration", "target", "metric"], sort=False)["value"].agg(["mean", "std", "count"])
+    stats = stats.set_axis(["value", "sd", "n"], axis=1).reset_index()
+    return found.reindex(columns=SETTING_KEY).merge(stats, on="configuration")

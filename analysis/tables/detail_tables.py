@@ -7,9 +7,16 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import describe_method, describe_settings, join_names, method_label, split_label
+from analysis.labels import (
+    DASH,
+    describe_method,
+    describe_settings,
+    format_number,
+    join_names,
+    method_label,
+    split_label,
+)
 from analysis.load.goal_columns import Goals
-from analysis.number_format import DASH, format_number
 from analysis.stats import row_bootstrap
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, list_varied
 from analysis.stats.significance import KS
@@ -157,7 +164,6 @@ def tabulate_failures(results: Results) -> pd.DataFrame:
 
 
 def _hide_unused(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame without the settings that no row has."""
     settings = ("gamma", "tau", "strength", "chosen_step")
     return frame.drop(columns=[name for name in settings if name in frame and set(frame[name]) <= {DASH}])
 

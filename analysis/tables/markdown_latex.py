@@ -45,7 +45,6 @@ class Table:
 
     @property
     def html(self) -> Markup:
-        """Return the table, without its notes, as an element of a page."""
         return Markup(_style(self.cells, _html, html.escape, "&emsp;").to_html(exclude_styles=True))
 
 

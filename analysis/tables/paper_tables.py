@@ -1,20 +1,43 @@
-"""Which of the paper's tables a sweep fills, by its benchmark and by what it varied, and their files."""
+"""Tables of tidy frames, of runs or of the paper: which a sweep fills, their numbers, what is bold, and their files."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from analysis.labels import MODEL_LABELS, TASK_VECTOR_METHODS, order_names
-from analysis.stats import tidy
-from analysis.stats.sweep_results import Results
-from analysis.tables.markdown_latex import Table, to_latex, to_markdown
-from analysis.tables.print_table import lay_out_table, select_table_rows
+from analysis import paper
+from analysis.labels import (
+    DASH,
+    MODEL_LABELS,
+    TASK_VECTOR_METHODS,
+    describe_method,
+    format_as,
+    method_label,
+    normalise_setting,
+    order_names,
+    table_row_label,
+)
+from analysis.load.goal_columns import find_goals
+from analysis.stats.sweep_results import MIXTURE_CHECK_COLUMNS, RUNS_SOURCE, Results, join_sweeps
+from analysis.tables.markdown_latex import BOLD_NOTES, Cell, Table, to_latex, to_markdown
 from analysis.tables.table_definitions import LAYOUTS, Layout, uwc_layout
+from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.storage.folder_storage import place_inside
+
+KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
+"""The columns that tell the numbers of a table apart; `setting` is the value of gamma or tau where that varies."""
+MISPRINT_MARK = "¶"
+DOUBT = "†"
+DOUBT_NOTE = (
+    f"{DOUBT} not at equal MU: a seed missed the target, keeps more than it without any mixing (w = 1), or has an MU "
+    "that is not monotone in w (then the largest w at the target was taken). The CSV says which."
+)
+BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the paper's for the same split and setting."
 
 
 @dataclass(frozen=True)
@@ -41,7 +64,7 @@ class FilledTable:
 
 def fill_table(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> FilledTable:
     """Return a layout's table of a tidy frame; `beside`: with the paper's number in each cell."""
-    ours, numbers = bool((frame["table"] == tidy.RUNS_SOURCE).all()), select_table_rows(layout, frame, beside)
+    ours, numbers = bool((frame["table"] == RUNS_SOURCE).all()), select_table_rows(layout, frame, beside)
     return FilledTable(layout, lay_out_table(layout, numbers, ours), numbers)
 
 
@@ -60,7 +83,7 @@ def fill_paper_tables(sweeps: Mapping[str, Results], beside: bool = False) -> li
             trials = {label: select_retain_free_trials(one.runs) for label, one in sweeps.items()}
             filling = {label: sweeps[label].with_runs(runs) for label, runs in trials.items() if len(runs)}
         frames = {label: one.tidy_frame for label, one in filling.items()}
-        sheets.append(fill_table(layout, tidy.join_sweeps(frames, set(layout.sweeps.values())), beside))
+        sheets.append(fill_table(layout, join_sweeps(frames, set(layout.sweeps.values())), beside))
     return [sheet for sheet in sheets if not set(sheet.numbers["method"]) <= set(MODEL_LABELS)]
 
 
@@ -102,3 +125,173 @@ def find_layouts(frame: pd.DataFrame) -> list[Layout]:
         filled[name] = any(gru.groupby(line)[axis].nunique() > 1)
     found = [LAYOUTS[name] for name, fills in filled.items() if fills and name.startswith(benchmark)]
     return [*found, *(uwc_layout(str(name)) for name in rows.loc[mixed, "method"].unique())]
+
+
+def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.DataFrame:
+    """Return the rows of a tidy frame that the table shows, with KEY, `printed` and `bold` by the paper's rule.
+
+    With `beside`, `paper` (misprints mended where that is known) and `difference` (ours less it, as printed), NaN where
+    the paper has nothing for the same setting. `misprint` says what is wrong there. `at` is the setting that is held.
+    """
+    rows = _select(layout, frame)
+    forms = {measure.metric: measure.form for measure in layout.measures}
+    pairs = zip(rows["value"].tolist(), rows["metric"], strict=True)
+    rows["printed"] = [format_as(value, forms.get(metric, ".4f")) for value, metric in pairs]
+    values: Any = pd.to_numeric(rows["printed"], errors="coerce")
+    rows["bold"] = _mark_best(layout, rows, values)
+    rows["paper"] = rows["difference"] = math.nan
+    if beside and len(rows) and layout.table in paper.TABLES:
+        published = _select(layout, paper.load_corrected_table(layout.table))[[*KEY, "value", "misprint"]]
+        theirs = rows[KEY].merge(published, on=KEY, how="left").set_axis(rows.index)
+        if layout.axis:  # at another value of the setting that does not vary the two are not the same trial
+            theirs = theirs.loc[rows["at"] == [layout.fixed.get(method, "") for method in rows["method"]]]
+        rows["paper"], rows["misprint"] = theirs["value"], theirs["misprint"]
+        rows["difference"] = (values - rows["paper"]).round(6)
+    return rows
+
+
+def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of this table, `target` and `setting` as texts; `misprint` is None but for the paper's."""
+    rows = frame.assign(misprint=None)
+    for erratum in paper.ERRATA:
+        rows.loc[erratum.find_rows(rows), "misprint"] = erratum.description
+    is_reference, mixed = rows["method"].isin(layout.references), rows["target"].notna()
+    is_method = ~rows["method"].isin([*MODEL_LABELS, *layout.apart])
+    if layout.only:
+        is_method &= rows["method"].isin(layout.methods)
+    if layout.rectifiers:
+        is_method &= rows["rectifier"].isin(layout.rectifiers)
+    rows = rows.loc[(is_reference & ~mixed) | (is_method & (mixed == layout.mixed))]
+    targets = ["" if pd.isna(target) else f"{target:g}" for target in rows["target"]]
+    rows = rows.assign(target=targets, setting="", at="")
+    if layout.axis:
+        rows = _select_lines(rows.loc[rows["rectifier"] == "gru"], layout)
+    else:
+        rows.loc[~rows["chosen"], ["value", "sd", "strength"]] = math.nan
+        rows.loc[~rows["chosen"], "n"] = 0
+        rows = rows.sort_values("chosen", ascending=False, kind="stable").drop_duplicates(KEY).sort_index()
+    shown = [*layout.metrics, *[*MIXTURE_CHECK_COLUMNS, "weight"] * layout.mixed]
+    return rows.loc[rows["metric"].isin(shown)].reset_index(drop=True)
+
+
+def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
+    """Return each method's rows along the axis, at the chosen row's value of the other setting (`at`)."""
+    settings = [normalise_setting(value) for value in rows[layout.axis or ""]]
+    rows = rows.assign(setting=settings, at=[normalise_setting(value) for value in rows[layout.held_setting]])
+    kept = [rows.iloc[:0]]
+    for _, line in rows.groupby(["backbone", "split", "method"], sort=False):
+        line = line.sort_values("chosen", ascending=False, kind="stable")
+        line = line.loc[line["at"] == line["at"].iloc[0]]
+        kept.append(line.loc[line["other"] == line["other"].iloc[0]].sort_index())
+    return pd.concat(kept)
+
+
+def _mark_best(layout: Layout, rows: pd.DataFrame, values: pd.Series) -> pd.Series:
+    """Return which values are best, as printed, among their rivals; no utility of 0 is."""
+    signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
+    score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(MODEL_LABELS))
+    among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
+    groups = score.groupby([rows[name] for name in among])
+    kept = [find_goals(name).retention.metric for name in rows["benchmark"].unique()]
+    lost = rows["metric"].isin(kept) & (values == 0)
+    return (score == groups.transform("max")) & groups.transform("count").gt(1) & ~lost
+
+
+def lay_out_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> Table:
+    """Return the rows of `select_table_rows` as a table. `ours`: of runs."""
+    counts = rows.loc[~rows["method"].isin(MODEL_LABELS) & (rows["n"] > 0), "n"].mode()
+    usual = int(counts.max()) if ours and len(counts) else None  # how many seeds most numbers rest on
+    compared = bool(rows["paper"].notna().any())
+    down, across = ["method", "target", "rectifier"], ["backbone", "split", "metric"]
+    if layout.axis:
+        down, across = ["method", "metric"], ["backbone", "split", "setting"]
+    lacking = rows["metric"].isin(["reached", "monotone"]) & (rows["value"] < 1)  # of mixtures, none of the paper's
+    found: Any = rows.loc[lacking | ((rows["metric"] == "unmixed") & (rows["value"] > 0)), KEY]
+    doubtful = set(found.assign(metric="forget_quality").itertuples(index=False, name=None))
+    shown = rows.loc[rows["metric"].isin(layout.metrics)]
+    cells = {}
+    for row in shown.to_dict("records"):
+        place = tuple(row[name] for name in down), tuple(row[name] for name in across)
+        cells[place] = _print_cell(row, layout, usual, DOUBT * (tuple(row[name] for name in KEY) in doubtful), compared)
+    keys = shown[down]
+    if not layout.axis:  # above `w/ GRU` stands its method
+        keys = pd.concat([keys, keys.assign(rectifier="none")])
+    lines, columns = _sort_keys(keys, layout), _sort_keys(shown[across], layout)
+    grid = [[cells.get((line, column), Cell(DASH)) for column in columns] for line in lines]
+    labels = [_label_row(dict(zip(down, line, strict=True)), layout) for line in lines]
+    doubts = [DOUBT_NOTE] * any(DOUBT in cell.marks for cell in cells.values())
+    notes = (*_list_notes(layout, rows, usual), *doubts, *layout.notes)
+    return Table(pd.DataFrame(grid, index=labels, columns=_head_columns(columns, layout)), notes)
+
+
+def _sort_keys(keys: pd.DataFrame, layout: Layout) -> list[tuple[str, ...]]:
+    """Return the different rows in the order of the table: as its layout names things, others below."""
+    orders: dict[str, Any] = {
+        "backbone": layout.sweeps,
+        "method": [*MODEL_LABELS, *layout.methods, *METHODS],
+        "rectifier": RECTIFIERS,
+        "metric": layout.metrics,
+    }
+
+    def rank(column: pd.Series) -> pd.Series:
+        if column.name == "setting":
+            return pd.Series(pd.to_numeric(column, errors="coerce")).fillna(math.inf)
+        return column.map(order_names(column, orders.get(str(column.name), ())).index)
+
+    ordered = keys.drop_duplicates().sort_values(list(keys), key=rank)
+    return list(ordered.itertuples(index=False, name=None))
+
+
+def _label_row(key: Mapping[str, str], layout: Layout) -> str:
+    if layout.axis:
+        head = next(measure.head for measure in layout.measures if measure.metric == key["metric"])
+        return f"{describe_method(key['method'], 'gru')}, {head}"
+    share = f" ({float(key['target']):.0%})" if key["target"] else ""
+    return table_row_label(key["method"], key["rectifier"]) + share
+
+
+def _head_columns(columns: list[tuple[str, ...]], layout: Layout) -> pd.MultiIndex:
+    """Return the heads: the backbone where there are several, the split, and a measure or a value of the axis."""
+    leaves = {measure.metric: measure.head for measure in layout.measures}
+    several = len({backbone for backbone, *_ in columns}) > 1
+    heads = []
+    for backbone, split, leaf in columns:
+        text = f"{'γ' if layout.axis == 'gamma' else 'τ'} {leaf}" if layout.axis else leaves[leaf]
+        heads.append((*[backbone] * several, split, text))
+    return pd.MultiIndex.from_tuples(heads, names=[None] * (2 + several))
+
+
+def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubt: str, compared: bool) -> Cell:
+    """Return a number's cell. `usual`: how many seeds the notes state; `compared`: with the paper's number."""
+    if row["printed"] == DASH:
+        return Cell(DASH)
+    form = next(measure.form for measure in layout.measures if measure.metric == row["metric"])
+    unusual = usual is not None and row["n"] != usual and row["method"] not in MODEL_LABELS
+    spread = "" if pd.isna(row["sd"]) else f" ± {format_as(row['sd'], form)}"
+    spread += f" (n = {row['n']})" if unusual else ""
+    sign = MISPRINT_MARK if isinstance(row["misprint"], str) else ""
+    if not compared:
+        return Cell(row["printed"], bool(row["bold"]), doubt + sign, spread)
+    change = "" if pd.isna(row["paper"]) else f", {format(row['difference'], f'+z{form}')}"
+    beside = f"paper {format_as(row['paper'], form)}{sign}{change}"
+    return Cell(row["printed"], bool(row["bold"]), doubt, spread, beside)
+
+
+def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[str]:
+    """Return notes on what the numbers are: seeds, what is bold, what is held fixed, the paper's, misprints."""
+    notes, compared = [], bool(rows["paper"].notna().any())
+    if usual is not None:
+        notes.append("Numbers of one seed." if usual == 1 else f"Means over n = {usual} seeds ± sd.")
+        if any((rows["n"] != usual) & (rows["n"] > 0) & ~rows["method"].isin(MODEL_LABELS)):
+            notes[-1] = f"{notes[-1][:-1]} where no other n is given."
+        if any(rows["bold"]):
+            notes.append(BOLD_NOTES[layout.compared])
+    fixed = rows.loc[rows["at"] != ""].drop_duplicates("method")
+    if len(fixed):
+        values = [f"{method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]
+        notes.append(f"{layout.axis} varies at one {layout.held_setting}: {', '.join(values)}.")
+    notes += [BESIDE] * compared
+    misprints = sorted(set(rows["misprint"].dropna()))
+    how = "mended where the right value is known; the paper prints"
+    how = how if compared else "as the paper prints it, which cannot be right"
+    return [*notes, *([f"{MISPRINT_MARK} {how}: {', '.join(misprints)}."] if misprints else [])]

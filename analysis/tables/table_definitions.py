@@ -1,4 +1,4 @@
-"""The layouts in which `print_table` prints tidy frames: the paper's tables, and a report's main table."""
+"""The layouts in which `paper_tables` prints tidy frames: the paper's tables, and a report's main table."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ class Layout:
 
     @property
     def held_setting(self) -> str:
-        """Return the setting that is held while the axis varies."""
         return "tau" if self.axis == "gamma" else "gamma"
 
 

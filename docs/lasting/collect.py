@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from analysis.load.opening import open_storage
-from analysis.load.trials import load, references
+from analysis.load.trials import load, open_storage, references
 from analysis.stats.significance import adjust_holm, paired_t_test
 from trainables.robustness.attack_results import read_trial_attack_results
 from trainables.storage.sweep_file import list_sweep_names

@@ -121,7 +121,6 @@ def _port_problems(file: ClusterFile) -> Iterator[str]:
 
 
 def _kuberay_problems(file: ClusterFile, lines: list[str]) -> Iterator[str]:
-    """Yield what lets others in at a cluster of KubeRay."""
     cluster = _as_mapping(_as_mapping(file.content.get("spec")).get("rayClusterSpec"))
     if _as_mapping(cluster.get("authOptions")).get("mode") != "token":
         yield "spec.rayClusterSpec.authOptions.mode: not token; whoever reaches Ray's ports could run code as you"

@@ -33,7 +33,7 @@ from trainables.common.redaction import redact
 REPOSITORY_ON_CLUSTER = "~/unlearning"
 """Where `file_mounts` of a cluster file puts this checkout."""
 REPORT_LINE_PATTERN = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
-"""The line by which a sweep names its report (platform.sweep.finish)."""
+"""The line by which a sweep names its report (platform.sweep.start)."""
 RAY_COMMAND = [sys.executable, "-m", "ray.scripts.scripts"]
 
 
@@ -184,7 +184,6 @@ def _wait_for_status(client: Any, job: str) -> int:
 
 
 def _fetch_report(place: str, log: str) -> None:
-    """Copy the report here, where the sweep has named one."""
     named = REPORT_LINE_PATTERN.findall(log.replace("\r\n", "\n"))
     if not named:
         return
@@ -200,6 +199,5 @@ def _fetch_report(place: str, log: str) -> None:
 
 
 def _resume_hint(place: str, job: str, arguments: Sequence[str]) -> str:
-    """Return how to see a job again, and how to stop it."""
     stop = shlex.join(["ray", "exec", place, f"cd {REPOSITORY_ON_CLUSTER} && .venv/bin/ray job stop {job}"])
     return f"{job} goes on. See it again: {sweep_command(arguments)}\nstop it: {stop}"

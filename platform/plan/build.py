@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from platform.plan import hub_requirements, overrides
+from platform.plan import overrides
 from platform.plan.costs import check_memory_fits, list_memory_needs
-from platform.plan.models import ModelFinder, ReferenceModel, absolute_path, read_architecture, resolve_benchmark
+from platform.plan.models import (
+    ModelFinder,
+    ReferenceModel,
+    absolute_path,
+    list_hub_requirements,
+    read_architecture,
+    resolve_benchmark,
+)
 from platform.plan.plan import MemoryNeed, Plan
 from platform.plan.spaces import STRATEGIES, Space, list_spaces, list_trials
-from search_spaces.schema.axes import STUDY_PATHS, Range
-from search_spaces.schema.sweep import Sweep
+from search_spaces.schema.sweep import STUDY_PATHS, Range, Sweep
 from trainables import benchmarks as kinds
 from trainables.benchmarks import model_checks, own
 from trainables.benchmarks.own import row_files
@@ -98,7 +104,7 @@ def make_plan(
         benchmarks=benchmarks,
         references=references,
         recipes=recipes,
-        hub=hub_requirements.list_hub_requirements(sweep, benchmarks, references, recipes),
+        hub=list_hub_requirements(sweep, benchmarks, references, recipes),
         budget=studied,
         needs=needs,
         shape=shape,

@@ -1,4 +1,4 @@
-"""The rows of a sweep's splits, and its models: from a folder, published ones, or ones that a recipe makes."""
+"""The rows of a sweep's splits, its models (from a folder, published or made by a recipe), and what is on the hub."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from trainables.common.typed_paths import describe_folder, describe_path, exists
 from trainables.config.settings import FICTION_PREFIX, Benchmark, Model, Training
 from trainables.config.shared_artifacts import Recipe, evaluation_id
 from trainables.data import raw_rows
+from trainables.data.hub_folders import HubRequirement
 from trainables.storage.atomic_files import check_content, read_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import RETRAINED
@@ -247,3 +248,24 @@ def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
         raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN_HINT}")
     here = {part: absolute_path(place) if exists(place) else place for part, place in at.items() if place}
     return tuple(f"{part}={place}" for part, place in sorted(here.items()))
+
+
+def list_hub_requirements(
+    sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[ReferenceModel, ...], recipes: tuple[Recipe, ...]
+) -> tuple[HubRequirement, ...]:
+    """Return what a sweep takes from the hub, each once."""
+    found: list[HubRequirement] = []
+    kind = kinds.get_benchmark(sweep.benchmark.name)
+    if sweep.fictional is None or not all(benchmark.is_fictional for benchmark in benchmarks.values()):
+        found += [requirement for benchmark in benchmarks.values() for requirement in kind.hub_requirements(benchmark)]
+        found += [each for recipe in recipes for each in raw_rows.hub_requirements(recipe.data, recipe.revision)]
+    loaded = [((ref.role == "retain" and kind.retain_role(ref.split)) or kind.TARGET, ref.model) for ref in references]
+    loaded += [(BASE_ROLE, recipe.base) for recipe in recipes if recipe.base is not None]
+    for role, model in loaded:
+        if (model.fingerprint or "").startswith("hub:"):
+            given = [name for name in ("target", "baseline") if model.path == getattr(sweep, name)]
+            option, folder = (f"{given[0]}=DIR", "") if given else ("models=DIR", role)
+            found.append(HubRequirement("models", model.path, model.revision, "", option, folder=folder))
+        if model.tokenizer and not check_tokenizer_folder(model.tokenizer):
+            found.append(HubRequirement("tokenizers", model.tokenizer, None, "", "tokenizer=DIR"))
+    return tuple({one.key: one for one in (*found, *reversed(found))}.values())  # of several of one key the first

@@ -14,9 +14,8 @@ from pydantic import ValidationError
 
 import search_spaces.backbones
 from platform.plan.spaces import Space, nearest_value, spell_setting
-from search_spaces.schema.axes import STUDY_PATHS, Axis, Range, check_axis, list_axis_paths
 from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.sweep import Sweep
+from search_spaces.schema.sweep import STUDY_PATHS, Axis, Range, Sweep, check_axis, list_axis_paths
 from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.regular_files import parse_yaml, read_text
@@ -202,7 +201,6 @@ def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 
 def list_settable_paths() -> list[str]:
-    """Return every path that --set takes."""
     inside = {f"{section}.{name}" for section, default in SWEEP_SECTIONS.items() for name in type(default).model_fields}
     paths = {*list_axis_paths(), *OPTIONAL, BACKBONE, *inside}
     return sorted(path for path in paths if not path.endswith("fingerprint"))

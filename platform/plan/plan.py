@@ -8,8 +8,7 @@ from typing import Any
 
 from platform.plan.models import ReferenceModel
 from platform.plan.spaces import Space
-from search_spaces.schema.axes import Range
-from search_spaces.schema.sweep import Sweep
+from search_spaces.schema.sweep import Range, Sweep
 from trainables.config.settings import Benchmark, Shape
 from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import Trial
@@ -27,7 +26,6 @@ class MemoryNeed:
     fit: MemoryFit
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Return the need as JSON, in bytes."""
         parts = asdict(self.fit.peak)
         parts = parts.pop("states") | parts
         return {
@@ -66,7 +64,6 @@ class Plan:
 
     @property
     def largest_memory_need(self) -> MemoryNeed | None:
-        """Return the need of the trial that takes the most memory."""
         return max(self.needs, key=lambda need: need.fit.peak.total, default=None)
 
     @property

@@ -10,8 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from search_spaces.schema.axes import SECTIONS, STUDY_PATHS, Axis, Range, rectifier_requires_value
-from search_spaces.schema.sweep import Sweep
+from search_spaces.schema.sweep import SECTIONS, STUDY_PATHS, Axis, Range, Sweep, rectifier_requires_value
 from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError
 from trainables.config.method_tables import MAIN_SETTINGS, METHODS, RECTIFIERS
@@ -41,7 +40,6 @@ class Space:
 
     @property
     def study(self) -> str:
-        """Return the name of the study, as Trial.study."""
         fixed = self.fixed
         return f"{fixed['benchmark'].split}/{fixed['method']}/{fixed['rectifier']['name']}"
 

@@ -1,14 +1,195 @@
-"""The order of trials: a fixed queue, or Optuna's proposals by one Searcher of Tune over all studies of a sweep."""
+"""Which trial is next: a fixed queue, or Optuna's proposals by one Searcher of Tune over all studies of a sweep."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
+import optuna
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution as Unordered
 from ray.tune.search import Searcher
 
-from platform.schedule.study import Study, read_goal_values
+from platform.plan.spaces import Space, nearest_value, read_setting
+from search_spaces.schema.sweep import Axis, Range, Search
+from trainables import benchmarks
+from trainables.benchmarks.selection import pick_metrics
+from trainables.common.errors import InputError
 from trainables.config.trial import Trial
+
+FAIL = optuna.trial.TrialState.FAIL
+DEFAULT_SEARCH = Search()
+FLOOR_CONSTRAINT = "floor"
+MAX_PROPOSALS = 200
+"""Proposals in a row that were tried before, after which a space with ranges is taken to be searched."""
+GoalValues = tuple[float, ...] | None
+"""The benchmark's goals in a trial, on TOFU FQ and MU, turned so that more is better; None: it has no numbers.
+
+They are of the rows that the selection rule goes by: with `selection.halves` not of those that are reported."""
+STARTUP_TRIALS = 5
+"""Trials of a study that are drawn at random before its sampler learns from them."""
+SAMPLERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
+    "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS, multivariate=True),
+    "gp": lambda seed: optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS),
+    "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
+}
+
+
+def read_goal_values(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> GoalValues:
+    """Return the goals of a result, or of a document with its `metrics` and `halves`; `names`: of search.goals."""
+    goals = benchmarks.choose_goals(trial.benchmark, names)
+    return benchmarks.goal_gains(trial.benchmark.name, pick_metrics(document, trial.selection), goals)
+
+
+class OptunaParameters:
+    """A space's axes of several values, as Optuna sees them: ranges, places of ordered numbers, choices of words."""
+
+    def __init__(self, space: Space) -> None:
+        self.axes = {path: _order(path, axis, space.published[path]) for path, axis in space.axes.items()}
+        self.distributions = {
+            path: _distribution(path, axis)
+            for path, axis in self.axes.items()
+            if isinstance(axis, Range) or len(axis) > 1
+        }
+
+    def encode(self, trial: Trial) -> dict[str, Any]:
+        """Return the parameters of a trial; what lies outside of an axis is its nearest value."""
+        values = {path: nearest_value(self.axes[path], read_setting(trial, path)) for path in self.distributions}
+        return {
+            path: value if isinstance(axis := self.axes[path], Range) else axis.index(value)
+            for path, value in values.items()
+        }
+
+    def decode(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the point of parameters that Optuna proposes."""
+        point: dict[str, Any] = {}
+        for path, axis in self.axes.items():
+            value = params.get(path, 0)
+            if not isinstance(axis, Range):
+                point[path] = axis[value]
+            else:
+                short = float(f"{value:.4g}")  # as people type and read it
+                point[path] = value if axis.is_whole else min(max(short, axis.low), axis.high)
+        return point
+
+    def grid_distance(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
+        """Return how many values of their axes lie between two points of a grid; of words 1 between any two."""
+        apart = {path: abs(one[path] - other[path]) for path in other}
+        return sum(min(n, 1) if isinstance(self.distributions[path], Unordered) else n for path, n in apart.items())
+
+
+def _order(path: str, axis: Axis, published: Any) -> Axis:
+    """Return an axis with its published value, each value once, numbers in rising order before all else."""
+    if isinstance(axis, Range):
+        return axis
+    values = list(dict.fromkeys((*axis, published)))
+    return tuple(sorted(values, key=lambda value: (value is None, value)) if _is_ordered(path, values) else values)
+
+
+def _is_ordered(path: str, values: Any) -> bool:
+    return path != "seed" and all(
+        value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values
+    )
+
+
+def _distribution(path: str, axis: Axis) -> BaseDistribution:
+    if not isinstance(axis, Range):
+        return IntDistribution(0, len(axis) - 1) if _is_ordered(path, axis) else Unordered(range(len(axis)))
+    if axis.is_whole:
+        return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
+    return FloatDistribution(axis.low, axis.high, log=axis.log)
+
+
+class Study:
+    """One Optuna study of one study of the sweep: every goal's gain maximised, no point twice.
+
+    First come points that an earlier start left `unfinished`, and the published one. `known`: it, and the trials of a
+    grid or those that were run. `floor`: trials below this utility are infeasible (Optuna's constraints).
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        known: Sequence[Trial],
+        budget: int,
+        finished: Mapping[str, GoalValues],
+        unfinished: Container[str] = (),
+        *,
+        search: Search = DEFAULT_SEARCH,
+        floor: float | None = None,
+    ) -> None:
+        self.space, self.budget, self.search, self.floor = space, budget, search, floor
+        self.trials = {trial.id(): trial for trial in known}
+        self.parameters = OptunaParameters(space)
+        self.running: dict[str, optuna.Trial] = {}
+        self.asked = {key for key in self.trials if key in finished}
+        goals = benchmarks.choose_goals(known[0].benchmark, search.goals)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+        sampler = SAMPLERS[search.sampler](known[0].seed + len(self.asked))
+        self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=sampler)
+        for key in filter(finished.__contains__, self.trials):
+            self._tell(self._enqueue(key), finished[key])
+        first = [key for key in self.trials if key in unfinished] + [known[0].id()]
+        self.first = [key for key in dict.fromkeys(first) if key not in self.asked]
+
+    @property
+    def remaining(self) -> int:
+        return max(0, self.budget - len(self.asked))
+
+    def ask(self) -> Trial | None:
+        """Return the next trial, None if Optuna proposes none that was not asked before."""
+        if self.first:
+            key = self.first.pop(0)
+            proposed = self._enqueue(key)
+        else:
+            found = self._search() if self.space.has_ranges else self._search_grid()
+            if found is None:
+                self.budget = len(self.asked)
+                return None
+            key, proposed = found
+        self.asked.add(key)
+        self.running[key] = proposed
+        return self.trials[key]
+
+    def tell(self, key: str, goals: GoalValues) -> None:
+        """Take the outcome of a point that was asked; None: it failed or diverged."""
+        self._tell(self.running.pop(key), goals)
+
+    def _tell(self, proposed: optuna.Trial, goals: GoalValues) -> None:
+        if goals is not None and self.floor is not None:
+            proposed.set_constraint(FLOOR_CONSTRAINT, self.floor - goals[-1])
+        self.study.tell(proposed, goals, state=FAIL if goals is None else None)
+
+    def _enqueue(self, key: str) -> optuna.Trial:
+        """Return Optuna's trial of a point that was chosen here."""
+        self.study.enqueue_trial(self.parameters.encode(self.trials[key]))
+        return self.study.ask(self.parameters.distributions)
+
+    def _search(self) -> tuple[str, optuna.Trial] | None:
+        """Return what Optuna proposes in a space with ranges, None where nothing is new in MAX_PROPOSALS proposals."""
+        for _ in range(MAX_PROPOSALS):
+            proposed = self.study.ask(self.parameters.distributions)
+            try:
+                trial = self.space.make_trial(self.parameters.decode(proposed.params))
+            except InputError:  # settings that exclude each other
+                trial = None
+            if trial is not None and trial.id() not in self.asked:
+                self.trials[trial.id()] = trial
+                return trial.id(), proposed
+            self.study.tell(proposed, state=FAIL)
+        return None
+
+    def _search_grid(self) -> tuple[str, optuna.Trial]:
+        """Return Optuna's proposal, or the nearest point that was not asked before: the first one of several."""
+        proposed = self.study.ask(self.parameters.distributions)
+        places = {key: self.parameters.encode(trial) for key, trial in self.trials.items() if key not in self.asked}
+        key = min(places, key=lambda key: self.parameters.grid_distance(places[key], proposed.params))
+        if places[key] != proposed.params:
+            self.study.tell(proposed, state=FAIL)
+            proposed = self._enqueue(key)
+        return key, proposed
 
 
 class TrialQueue(Searcher):

@@ -53,7 +53,6 @@ def forecast_disk_use(state: SweepState, store: Storage, choice: str, slots: int
 
 
 def describe_forecast(parts: dict[str, int]) -> str:
-    """Return the sum of a forecast, and its parts."""
     each = ", ".join(f"{name} {format_bytes(part)}" for name, part in parts.items())
     return f"{format_bytes(sum(parts.values()))} ({each})"
 

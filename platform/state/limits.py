@@ -92,7 +92,6 @@ class SweepStopper:
 
     @property
     def advice(self) -> str:
-        """What to do about `reason`."""
         if self.unwritable:
             return "make room, then go on with --resume"
         again = "mend that, then go on with --resume --retry-failed"

@@ -65,7 +65,6 @@ def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
 
 
 def describe_owner(command: str) -> LockOwner:
-    """Return what this process writes into a lock."""
     return process_identity.describe_self() | {"command": command, "since": provenance.utc_now(), "beat": time.time()}
 
 
@@ -99,7 +98,6 @@ def _runs(owner: LockOwner, store: Storage, path: Path) -> bool:
 
 
 def _explain_refusal(found: LockOwner | None, store: Storage, path: Path) -> str:
-    """Return why a lock is not given."""
     owner, stop, name = "an unknown process", "", path.stem
     if found:
         owner = f"process {found['pid']} on {found['host']} since {found['since']}: {found.get('command')}"

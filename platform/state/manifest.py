@@ -12,7 +12,7 @@ from typing import Any
 from platform.plan.plan import Plan
 from platform.state.lock import read_lock
 from platform.state.trial_outcomes import SweepState
-from search_spaces.schema.axes import Axis, axis_to_json
+from search_spaces.schema.sweep import Axis, axis_to_json
 from trainables.common import process_identity, provenance
 from trainables.common.cli import print_line
 from trainables.common.errors import InputError

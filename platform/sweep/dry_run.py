@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from platform.plan import costs, hub_requirements
+from platform.plan import costs
 from platform.plan.plan import Plan
 from platform.schedule.capacity import TOLERANCE
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState
-from search_spaces.schema.axes import Range, axis_to_json
+from platform.sweep.hub_download import describe_missing
+from search_spaces.schema.sweep import Range, axis_to_json
 from trainables.benchmarks.own import row_files
 from trainables.common.wording import format_amount, format_bytes, format_count, format_duration
 from trainables.storage.folder_storage import Storage
@@ -64,7 +65,6 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
 
 
 def _describe_earlier_starts(state: SweepState) -> Iterator[str]:
-    """Yield the failed and damaged trials of earlier starts."""
     if state.retried:
         yield f"{format_count(len(state.retried), 'failed trial')} to run again"
     if state.failed_outcomes:
@@ -93,7 +93,6 @@ def _describe_steps(plan: Plan) -> str:
 
 
 def _describe_memory(plan: Plan) -> str:
-    """Return the memory of the trial that takes the most."""
     largest = plan.largest_memory_need
     if largest is None:
         return "memory: known when the model is there (its sizes are in its config.json)"
@@ -154,5 +153,5 @@ def describe_plan(
         "damaged": [str(path) for path in state.damaged],
         "warning": state.warning(),
         "set_aside": aside,
-        "needs": [*lacks, *hub_requirements.describe_missing(plan.sweep, plan.hub, store), *filter(None, [shortage])],
+        "needs": [*lacks, *describe_missing(plan.sweep, plan.hub, store), *filter(None, [shortage])],
     }

@@ -1,15 +1,39 @@
-"""The fetching of what a sweep takes from the hub, into huggingface_hub's cache, before the first trial."""
+"""What a start needs from outside, in words, and the fetching of it from the hub before the first trial."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from platform.plan import hub_requirements
+from search_spaces.schema import backbones
+from search_spaces.schema.sweep import Sweep
 from trainables.common.deadlines import ANSWER_SECONDS
 from trainables.common.errors import InputError, first_line
 from trainables.data.hub_folders import HubRequirement, check_hub, commit_pin_file, download, is_downloaded, read_pin
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
+
+
+def describe_missing(sweep: Sweep, required: Iterable[HubRequirement], store: Storage) -> tuple[str, ...]:
+    """Return what a start needs beyond its plan, as texts: GPUs, and what the storage lacks of the hub."""
+    gpus = sweep.resources.gpus * sweep.resources.ranks
+    needs = [f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)"] if gpus else []
+    missing = (describe_requirement(each) for each in required if not is_downloaded(each, store))
+    return (*needs, *(f"{each}\n  not checked: needs the hub" for each in missing))
+
+
+def describe_requirement(requirement: HubRequirement) -> str:
+    """Return where a requirement comes from, how to get it without a network, and which licence to accept."""
+    options = " --repo-type dataset" if requirement.repo_type == "dataset" else ""
+    options += f" --revision {requirement.revision}" if requirement.revision else ""
+    download = f"hf download {requirement.id}{options} (where there is a network; then copy HF_HOME)"
+    place = "without a network, on the machine that runs the sweep (with --cluster: its head)"
+    lines = [f"{requirement.label} from the hub; {place}:", f"{download}, or {requirement.folder_option}"]
+    if requirement.gated:
+        lines.append(requirement.gated)
+    elif requirement.kind in ("models", "tokenizers") and requirement.id.startswith(backbones.GATED_HUB_PREFIXES):
+        page = f"https://huggingface.co/{requirement.id}"
+        lines.append(f"it is gated: accept its licence at {page} and set HF_TOKEN (or log in with 'hf auth login')")
+    return "\n  ".join(lines)
 
 
 def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print_line: Callable[[str], None]) -> None:
@@ -26,7 +50,7 @@ def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print
             why = first_line(error.__cause__ or error)
             missing.append(requirement)
     for requirement in missing:
-        print_line(f"needs: {hub_requirements.describe_requirement(requirement)}")
+        print_line(f"needs: {describe_requirement(requirement)}")
     if missing:
         names = ", ".join(requirement.label for requirement in missing)
         why = f"the hub does not answer ({why})"

@@ -19,8 +19,7 @@ from platform.schedule import ray_session
 from platform.schedule.ray_environment import resolve_address
 from platform.schedule.ray_failures import MAX_FAILURES, RAYLET_CHECK_SECONDS, FailureWatch, survive_memory_kills
 from platform.schedule.ray_session import Placement
-from platform.schedule.searcher import StudyQueue, TrialQueue
-from platform.schedule.study import Study, read_goal_values
+from platform.schedule.searcher import Study, StudyQueue, TrialQueue, read_goal_values
 from platform.state import manifest
 from platform.state.disk import WeightKeeper
 from platform.state.limits import SweepStopper
@@ -29,9 +28,8 @@ from platform.state.manifest import resume_command
 from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_gpus, count_outcomes, target_utilities
 from platform.sweep import hub_download, prepare
 from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trial
-from platform.sweep.console import ProgressScreen, TrialCounts
-from platform.sweep.start_options import StartOptions
-from platform.sweep.trial_callback import TrialCallback
+from platform.sweep.start import StartOptions
+from platform.sweep.trial_callback import ProgressScreen, TrialCallback, TrialCounts
 from platform.tracking.mirror import MlflowMirror, start_mirror
 from trainables.common.cli import print_line
 from trainables.common.deadlines import ANSWER_SECONDS

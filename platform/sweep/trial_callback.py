@@ -1,22 +1,115 @@
-"""A callback of Tune that hands trials to counts, screen, limits, kept weights and MLflow."""
+"""What a person sees while a sweep runs, and the callback of Tune that tells it, limits, kept weights and MLflow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
 from platform.schedule.ray_failures import StatelessCallback, read_failure_cause
 from platform.state.disk import WeightKeeper
 from platform.state.limits import SweepStopper
-from platform.sweep.console import ProgressScreen, TrialCounts
 from platform.tracking.mirror import MlflowMirror
 from trainables import benchmarks
+from trainables.common.cli import escape_controls
 from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
-from trainables.storage.file_names import EVALUATED, LOST
+from trainables.storage.file_names import EVALUATED, FAILURES, LOST
 from trainables.storage.folder_storage import Storage
 from trainables.trial import record
+from trainables.trial.progress import format_progress, read_progress
+
+PLAIN_SECONDS, BARS_SECONDS = 30.0, 1.0
+"""Between two plain lines of where a sweep stands, and between two looks at its running trials."""
+MAX_TRIALS_SHOWN = 12
+
+
+@dataclass
+class TrialCounts:
+    name: str
+    total: int
+    slots: int
+    done: int = 0
+    failed: int = 0
+    running: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """Label and start (monotonic) of each trial that runs, by its id."""
+    seconds: list[float] = field(default_factory=list)
+    evaluations: list[float] = field(default_factory=list)
+    label: Callable[[Trial], str] = Trial.label
+
+    @property
+    def remaining(self) -> int:
+        return self.total - self.done - self.failed - len(self.running)
+
+    def start_trial(self, trial: Trial) -> None:
+        self.running[trial.id()] = (self.label(trial), time.monotonic())
+
+    def seconds_of(self, trial_id: str) -> float:
+        now = time.monotonic()
+        return now - self.running.get(trial_id, ("", now))[1]
+
+    def end_trial(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        self.seconds.append(self.seconds_of(trial_id))
+        self.running.pop(trial_id, None)
+        self.failed += result["status"] in FAILURES
+        self.done += result["status"] not in FAILURES
+        if result["status"] in EVALUATED and "seconds" in result:  # a diverged one's 0 s would be too short
+            self.evaluations.append(result["seconds"]["evaluation"])
+
+    def __str__(self) -> str:
+        """`done 3 | running 2 | failed 0 | left 10 | about 2 min left`"""
+        parts = [f"done {self.done}", f"running {len(self.running)}", f"failed {self.failed}", f"left {self.remaining}"]
+        if self.seconds:
+            rounds = (self.remaining + len(self.running) / 2) / self.slots
+            parts.append(f"about {format_duration(statistics.median(self.seconds) * rounds)} left")
+        return " | ".join(parts)
+
+
+class ProgressScreen:
+    """Bars of the sweep and its running trials on a terminal; in files and pipes, a line of counts now and then."""
+
+    def __init__(self, console: Console) -> None:
+        name = TextColumn("{task.description}", table_column=Column(no_wrap=True))
+        said = TextColumn("{task.fields[said]}", table_column=Column(no_wrap=True))
+        self.bars = Progress(name, BarColumn(20), said, console=console, transient=True)
+        self.shown = time.monotonic()
+        if console.is_terminal:
+            self.bars.start()
+
+    def print_line(self, text: str) -> None:
+        self.bars.console.print(escape_controls(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+    def show(self, counts: TrialCounts, store: Storage, *, last: bool = False) -> None:
+        """Show where the sweep stands, if it is time to."""
+        terminal = self.bars.console.is_terminal
+        if not last and time.monotonic() - self.shown < (BARS_SECONDS if terminal else PLAIN_SECONDS):
+            return
+        self.shown, said = time.monotonic(), str(counts)
+        if counts.remaining > 0 and not counts.running:
+            said += " | starting a worker (`ray status` tells what is free)"
+        if not terminal:
+            self.print_line(said)
+            return
+        for bar in self.bars.task_ids:
+            self.bars.remove_task(bar)
+        ended = counts.done + counts.failed
+        self.bars.add_task(counts.name, total=max(1, counts.total), completed=ended, said=said)
+        evaluation = statistics.median(counts.evaluations) if counts.evaluations else None
+        for key, (label, _) in list(counts.running.items())[:MAX_TRIALS_SHOWN]:
+            found = read_progress(store.trial(key), evaluation)
+            said = "starting" if found is None else " | ".join(filter(None, format_progress(found)))
+            step, steps = (0, None) if found is None else (found["step"], found["steps"])
+            self.bars.add_task(escape(label), total=steps, completed=step, said=said)
+
+    def close(self) -> None:
+        self.bars.stop()
 
 
 @dataclass(eq=False)
@@ -74,12 +167,10 @@ class TrialCallback(StatelessCallback):
 
 
 def read_trial_config(tune_trial: Any) -> Trial:
-    """Return the configuration that a trial of Tune was started with."""
     return Trial.model_validate_json(tune_trial.config["trial"])
 
 
 def describe_outcome(result: Mapping[str, Any]) -> str:
-    """Return a result in one phrase."""
     parts = []
     if result["status"] in EVALUATED:
         parts.append(benchmarks.describe_goals(result["config"]["benchmark"]["name"], result["metrics"]))

@@ -7,9 +7,8 @@ gnueaj/unlearning-depth-score @ fc31639. The first value of each axis is open-un
 
 from __future__ import annotations
 
-from search_spaces.schema.axes import Axis
 from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Sweep
+from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Axis, Sweep
 from trainables.config.settings import Benchmark, Objective, Resources, Selection, Training
 
 METHODS = ("ga", "gd", "npo_gd", "simnpo_gd")

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from search_spaces.schema.axes import Axis
 from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.sweep import GAMMAS, TAUS, PublishedSetting, Sweep
+from search_spaces.schema.sweep import GAMMAS, TAUS, Axis, PublishedSetting, Sweep
 from trainables.config.method_tables import MethodName
 from trainables.config.settings import Benchmark, Resources, Selection, Training
 

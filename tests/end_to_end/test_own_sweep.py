@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.load.opening import find_sweep
+from analysis.load.trials import find_sweep
 from tests.support import own_rows, small_sweep, tiny
 from tests.support.environment import RunModule, type_settings
 from tests.support.starts import invoke

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from analysis.load.opening import find_sweep
+from analysis.load.trials import find_sweep
 from analysis.stats.sweep_results import Results, read_results
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import FILE_FORMAT_VERSION

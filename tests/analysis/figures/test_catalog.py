@@ -45,25 +45,22 @@ def test_figure_4_is_the_papers() -> None:
 
 @pytest.mark.parametrize("benchmark", ["tofu", "wmdp", "muse"])
 def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
-    found = catalog.draw_paper_pictures({table: "" for table in paper.TABLES if table.startswith(benchmark)})
-    stems = [picture.stem.removeprefix("paper-") for picture in found]
-    more = ["gamma", "tau", "uwc"] if benchmark == "tofu" else []
-    assert stems == ["pairs", *more]
-    for picture in found:
-        assert overlapping(picture.figure) == [], picture.stem
-        assert ("chance" in labels(picture.figure)) == (benchmark == "wmdp")
-        assert min(float(text.get_fontsize()) for text in texts(picture.figure)) >= 5.5
-        assert picture.figure.get_figwidth() <= 7.5  # inches of a page's text
+    tables = [name for name in catalog.FIGURE_KINDS["pairs"][0] if name.startswith(benchmark)]
+    figure = bars.draw(bars.bar_points(pd.concat(map(paper.load_corrected_table, tables))))
+    assert overlapping(figure) == []
+    assert ("chance" in labels(figure)) == (benchmark == "wmdp")
+    assert min(float(text.get_fontsize()) for text in texts(figure)) >= 5.5
+    assert figure.get_figwidth() <= 7.5  # inches of a page's text
 
 
 def test_a_sweeps_pictures_can_be_read(grid_sweep: Results) -> None:
     frame = grid_sweep.tidy_frame
-    found = catalog.draw_sweep_pictures(dict.fromkeys(catalog.PAPER_TABLES_BY_FIGURE, frame))
+    found = list(catalog.draw_sweep_pictures(dict.fromkeys(catalog.FIGURE_KINDS, frame)))
     assert [picture.stem for picture in found] == ["pairs", "gamma", "tau"]
     for picture in found:
         assert overlapping(picture.figure) == [], picture.stem
     plain = pd.DataFrame(frame.loc[frame["rectifier"] == "none"])
-    assert catalog.draw_sweep_pictures(dict.fromkeys(catalog.PAPER_TABLES_BY_FIGURE, plain)) == []
+    assert list(catalog.draw_sweep_pictures(dict.fromkeys(catalog.FIGURE_KINDS, plain))) == []
 
 
 def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: Path) -> None:

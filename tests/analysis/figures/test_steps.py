@@ -11,7 +11,7 @@ import pytest
 
 from analysis import paper
 from analysis.figures import sensitivity, training
-from analysis.figures.panel_data import select_rows_varying_gamma_tau
+from analysis.figures.sensitivity import select_rows_varying_gamma_tau
 from tests.support.figure_texts import overlapping
 from tests.support.ruled_sweeps import FQ, grid_results, paper_values
 from tests.support.sweep_store import GRU, NONE, Results, read, write_sweep, write_trial
@@ -171,17 +171,3 @@ def test_curves_of_runs_hold_all_else_at_the_chosen_setting(grid_sweep: Results)
     curve = over_tau.loc[(over_tau["method"] == "ga") & (over_tau["metric"] == FQ)]
     assert curve["setting"].tolist() == ["0.1", "1", "none"]
     assert curve["value"].tolist() == pytest.approx([-1.1, -2.0, -4.0])
-
-
-def test_uwc_is_drawn_over_its_targets() -> None:
-    frame = pd.concat([paper.load_corrected_table("tofu_uwc_ga"), paper.load_corrected_table("tofu_uwc_npo")])
-    points = sensitivity.uwc_target_points(frame)
-    numbers = paper_values("tofu_uwc_npo")
-    line = points.loc[(points["split"] == "forget10") & (points["method"] == "npo") & (points["rectifier"] == "gru")]
-    targets = ("0.85", "0.90", "0.95")
-    assert line["setting"].tolist() == [float(target) for target in targets]
-    expected = [numbers["Phi-1.5", "forget10", "npo", "gru", "", "", target, FQ] for target in targets]
-    assert line["value"].tolist() == expected
-    curves = [np.asarray(line.get_ydata()).tolist() for line in sensitivity.draw(points).axes[1].lines]
-    assert expected in curves
-    assert sensitivity.uwc_target_points(pd.DataFrame(frame.loc[frame["target"].isna()])).empty

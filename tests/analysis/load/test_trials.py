@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from analysis import runs
-from analysis.load import opening
+from analysis.load import trials as loaded
 from analysis.load.trials import describe_mixture
 from analysis.report.verdict import list_verdict_caveats
 from analysis.stats import chosen_settings
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, Results, make_sweep, write_sweep, write_trial
+from trainables.config.settings import Selection
 
 store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_results
 
@@ -61,7 +62,7 @@ def test_of_a_trial_with_and_without_calibration_one_counts(
     expected = [trial for trial in (first, "other", second, "slow", "unborn", "unknown") if trial != left]
     assert trials["id"].tolist() == expected
     assert len(set(trials["configuration"].dropna())) == 2
-    means = chosen_settings.seed_means(trials)
+    means = chosen_settings.seed_means(trials, Selection())
     seeds = 2 if "mu" in {"mixed": mixed, "plain": plain}[counts] else 1
     assert sorted(means["n"]) == [1, seeds]
     assert sorted(means["planned"]) == [1, 2]
@@ -102,10 +103,10 @@ def test_references(results: Results, copy: Path) -> None:
 def test_find_sweep_takes_the_newest(copy: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_sweep(copy, [], digest="ffffffff", created="2026-11-19T23:59:00Z")
     write_sweep(copy, [], digest="00000000", created="2026-11-20T11:00:00+01:00")
-    assert opening.find_sweep("tiny", copy).label == "tiny-00000000"
+    assert loaded.find_sweep("tiny", copy).label == "tiny-00000000"
     assert "taking the newest, tiny-00000000 (others: tiny-0a1b2c3d, tiny-ffffffff)" in caplog.text
     caplog.clear()
-    assert opening.find_sweep("tiny-ffffffff", copy.as_uri()).hash == "ffffffff"
+    assert loaded.find_sweep("tiny-ffffffff", copy.as_uri()).hash == "ffffffff"
     assert not caplog.text
 
 

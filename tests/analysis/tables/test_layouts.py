@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.number_format import DASH
+from analysis.labels import DASH
 from analysis.tables import detail_tables, paper_tables, table_definitions
 from analysis.tables.markdown_latex import Cell, Table, to_markdown
 from analysis.tables.paper_tables import FilledTable, fill_table

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis import paper
-from analysis.number_format import DASH
+from analysis.labels import DASH
 from analysis.paper import TABLES
 from analysis.tables import table_definitions
 from analysis.tables.markdown_latex import Table, to_markdown

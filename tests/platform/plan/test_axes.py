@@ -13,8 +13,7 @@ from platform.plan.overrides import flatten_settings
 from platform.plan.plan import Plan
 from platform.plan.spaces import list_spaces, list_trials
 from platform.state.trial_outcomes import SweepState
-from search_spaces.schema.axes import Range
-from search_spaces.schema.sweep import PublishedSetting, Sweep
+from search_spaces.schema.sweep import PublishedSetting, Range, Sweep
 from search_spaces.tofu_tiny import SWEEP
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan, Small, point

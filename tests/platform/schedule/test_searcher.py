@@ -14,9 +14,8 @@ from ray.tune.search import Searcher
 
 from platform.plan.spaces import Space
 from platform.schedule import searcher
-from platform.schedule.study import FLOOR_CONSTRAINT, Study, read_goal_values
-from search_spaces.schema.axes import Axis, Range
-from search_spaces.schema.sweep import Search
+from platform.schedule.searcher import FLOOR_CONSTRAINT, Study, read_goal_values
+from search_spaces.schema.sweep import Axis, Range, Search
 from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Selection

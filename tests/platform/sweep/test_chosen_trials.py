@@ -11,7 +11,7 @@ from platform.plan.overrides import apply_overrides
 from platform.state import manifest
 from platform.state.trial_outcomes import read_sweep_state
 from platform.status import describe_sweep
-from platform.sweep import chosen_trials, finish, prepare
+from platform.sweep import chosen_trials, prepare, start
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep, tiny
 from tests.support.small_sweep import write_model
@@ -101,9 +101,9 @@ def test_status_tells_that_none_is_chosen_and_the_end_what_to_type(typed: list[s
     told = describe_sweep(manifest.load_manifest("own", store), store)["verdicts"]["own"]
     assert told.startswith("No verdict: no utility could be measured")
     key, several = plan.trials[1].id(), "python -m platform.sweep own --set seed=0,1"
-    assert finish.suggest_next_command(plan, several, store).startswith("python -m trainables.export ID ")
+    assert start.suggest_next_command(plan, several, store).startswith("python -m trainables.export ID ")
     (store.root / "exports" / key).mkdir(parents=True)
-    assert finish.suggest_next_command(plan, several, store).startswith(f"python -m trainables.chat {key} --storage ")
+    assert start.suggest_next_command(plan, several, store).startswith(f"python -m trainables.chat {key} --storage ")
 
 
 def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(

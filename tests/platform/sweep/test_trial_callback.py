@@ -14,9 +14,8 @@ import pytest
 from rich.console import Console
 
 from platform.state.limits import SweepStopper
-from platform.sweep import console
-from platform.sweep.console import ProgressScreen, TrialCounts
-from platform.sweep.trial_callback import TrialCallback
+from platform.sweep import trial_callback
+from platform.sweep.trial_callback import ProgressScreen, TrialCallback, TrialCounts
 from tests.support import machines, starts
 from tests.support.tracked_store import TRIALS
 from trainables.common import cli, process_identity
@@ -143,7 +142,7 @@ def test_bars_show_trials_steps_and_times(store: Storage) -> None:
     assert lines[0].endswith(" done 3 | running 13 | failed 0 | left 4")
     assert lines[1].endswith(" training | 5/20 | 20 s | 45 s")
     assert lines[2].endswith(" starting")
-    assert len(lines) == 1 + console.MAX_TRIALS_SHOWN
+    assert len(lines) == 1 + trial_callback.MAX_TRIALS_SHOWN
 
 
 def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.MonkeyPatch, store: Storage) -> None:
@@ -151,9 +150,9 @@ def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.Monkey
     screen = ProgressScreen(Console(file=out, width=20))
     screen.show(SWEEP, store)
     assert not out.getvalue()
-    monkeypatch.setattr(console, "PLAIN_SECONDS", -1.0)
+    monkeypatch.setattr(trial_callback, "PLAIN_SECONDS", -1.0)
     screen.show(SWEEP, store)
-    monkeypatch.setattr(console, "PLAIN_SECONDS", 99.0)
+    monkeypatch.setattr(trial_callback, "PLAIN_SECONDS", 99.0)
     screen.show(TrialCounts("tiny", total=10, slots=2, done=10), store, last=True)
     screen.print_line("[bold] :smile: longer than the window is wide")
     assert out.getvalue().splitlines() == [

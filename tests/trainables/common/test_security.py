@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from pydantic import ValidationError
 
 from analysis.figures.style import save_figure
-from analysis.load import opening
+from analysis.load import trials as loaded
 from analysis.tables.markdown_latex import Cell, Table, to_latex
 from tests.support import tracked_store
 from tests.support.starts import invoke
@@ -67,7 +67,7 @@ def test_names_of_results_and_sweep_files_are_words(text: str, tmp_path: Path) -
     for part in ({"name": text}, {"trials": [text]}, {"references": [more]}, {"command": command}):
         atomic_files.write_json(file, sweep | part)
         with pytest.raises(InputError, match="cannot be read"):
-            opening.find_sweep(file.stem, tmp_path)
+            loaded.find_sweep(file.stem, tmp_path)
     for field in ("split", "template"):
         with pytest.raises(ValidationError):
             Benchmark.model_validate({field: text})
