@@ -18,10 +18,7 @@ V = TypeVar("V")
 
 
 def localize_paths(value: V, store: Storage) -> V:
-    """Return a configuration with this machine's paths; its identity stays.
-
-    A hub id that was fetched becomes its folder, a path into another machine's copy of the storage one into ours.
-    """
+    """Return a configuration with this machine's paths; its identity stays."""
     found: Any = value
     if isinstance(value, str):
         found = store.fetch_local_path(value)

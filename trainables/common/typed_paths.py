@@ -48,7 +48,6 @@ def is_hub_id(place: str) -> bool:
 
 
 def describe_folder(folder: Path) -> str:
-    """Return what a folder holds, for a message: `a, b, c`."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:

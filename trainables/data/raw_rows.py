@@ -54,7 +54,6 @@ def require_file(folder: Path, config: str, field: str = DEFAULT_FIELD) -> Path:
 
 
 def find_file(folder: Path, config: str) -> Path | None:
-    """Return the file of a configuration, None if there is none."""
     files = (folder / f"{config}{suffix}" for suffix in SUFFIXES)
     return next(filter(typed_paths.is_file, files), None)
 

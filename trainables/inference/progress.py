@@ -14,7 +14,6 @@ _REPORT: ContextVar[tuple[ReportProgress, dict[str, int]] | None] = ContextVar("
 
 @contextmanager
 def report_progress_to(report: ReportProgress | None) -> Iterator[None]:
-    """Report to this callback what is counted within."""
     token = _REPORT.set((report, {}) if report else None)
     try:
         yield

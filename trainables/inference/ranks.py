@@ -35,7 +35,6 @@ def run_shares(run: Callable[[Sequence[Item]], dict[Key, Result]], items: Sequen
 
 
 def run_on_first_rank(job: Callable[[], Result]) -> Result:
-    """Run a job on rank 0, and return its result on every rank."""
     if _RANKS.get() == 1:
         return job()
     return _gather_results(lambda: job() if dist.get_rank() == 0 else None)[0]

@@ -219,7 +219,6 @@ def estimate_peak(
 
 
 def _count_trained(trial: Trial, shape: Shape) -> int:
-    """Count trained parameters: all, RMU's three matrices, or the adapters of every linear layer but the head."""
     if METHODS[trial.method].steers:
         return 3 * shape.hidden * shape.intermediate
     rank = trial.training.lora_rank

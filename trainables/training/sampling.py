@@ -70,7 +70,7 @@ def retain_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int)
 
 
 def noise_seed(seed: int, step: int, attempt: int, rank: int) -> int:
-    """Return the 64-bit seed of torch's generators for one attempt at a step on one rank: dropout and the like."""
+    """Return the 64-bit seed of dropout and the like, for one attempt: a resumed trial takes the same."""
     return int(np.random.SeedSequence([seed, NOISE_STREAM, step, attempt, rank]).generate_state(1, np.uint64)[0])
 
 
