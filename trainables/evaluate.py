@@ -1,7 +1,5 @@
 """`python -m trainables.evaluate`: one saved model on one benchmark, no Ray, no storage."""
 
-from __future__ import annotations
-
 import math
 import time
 from functools import partial

@@ -1,7 +1,5 @@
 """What a benchmark is: one base class with defaults, and the values that it speaks in."""
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """One model on one benchmark: the same code for a live model, a saved one and the retain model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

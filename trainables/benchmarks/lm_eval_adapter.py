@@ -3,8 +3,6 @@
 A folder can stand in for the hub. Only the definitions beside a task's own are read: all of them take half a minute.
 """
 
-from __future__ import annotations
-
 import copy
 import difflib
 import importlib.util

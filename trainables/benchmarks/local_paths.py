@@ -1,7 +1,5 @@
 """A configuration with this machine's paths: hub ids become folders of the storage, others' copies ours."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, TypeVar
 

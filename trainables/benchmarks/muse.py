@@ -6,8 +6,6 @@ tokens, ten worked examples for KnowMem up to the first stop word, PrivLeak in p
 everywhere here (trainables.training.sampling), not in turn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Which of a study's trials, or a trial's steps, are best: driver, trial and analysis choose alike; no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import ge

@@ -7,8 +7,6 @@ definitions, whatever the split; zero-shot, MMLU with `benchmark.shots` worked e
 `benchmark.data` holds the corpora, a folder with CORPUS.jsonl or a hub id; `benchmark.sources` places the other parts.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

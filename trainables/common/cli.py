@@ -1,7 +1,5 @@
 """What the commands share: bad input becomes one message and exit status 2; --storage."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import io

@@ -1,7 +1,5 @@
 """What a result was made with: code, versions, commit, read once a process, before its work."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import importlib.metadata

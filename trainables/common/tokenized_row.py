@@ -1,7 +1,5 @@
 """A row as tokens."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Self
 

@@ -1,7 +1,5 @@
 """Folders, files and hub ids as people type them; a path that cannot be looked at counts as missing."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The configuration of a trial, and its id. Nothing here imports torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Self

@@ -7,8 +7,6 @@ The labels end with the first token that ends a turn: the tokenizer's end-of-seq
 that the template puts behind an answer. Generation also stops at the ends of the model's `generation_config`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

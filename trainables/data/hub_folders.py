@@ -3,8 +3,6 @@
 One storage never mixes two commits: STORAGE/shared/hub/models--ORG--NAME@main.json says which `main` was at first.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Loads the rows of a data set, a folder or of the hub, and checks them. `field`: what messages begin with."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Greedy answers: transformers' `generate` on padded batches, with a loop that takes ended rows out of them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import Any

@@ -1,7 +1,5 @@
 """Progress of an evaluation, reported to a callback that is set around it: benchmarks need not hand it on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

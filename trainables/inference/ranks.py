@@ -1,7 +1,5 @@
 """An evaluation shared out among ranks that all hold the whole model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar

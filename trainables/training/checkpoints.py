@@ -3,8 +3,6 @@
 Every rank writes its own shards; meta.json, written by rename after all of them, names the step that counts.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from pathlib import Path

@@ -6,8 +6,6 @@ is that of DeepSpeed 0.19.8, the pinned version. A test (tests/trainables/traini
 gradient and steps with plain SGD for every combination of stage, precision and offloading that `Resources` allows.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 from functools import cached_property

@@ -4,8 +4,6 @@
 have the same methods and give the same trajectory (tests/trainables/training/test_invariance.py).
 """
 
-from __future__ import annotations
-
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias

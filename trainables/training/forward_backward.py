@@ -6,8 +6,6 @@ Every rank runs as many micro-batches as the others (the collectives of sharded 
 for one runs the batch's shortest row there with weight 0. Losses are divided by the totals of the whole batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias

@@ -1,7 +1,5 @@
 """The one training loop: unlearning and fine-tuning, any objective with any rectifier, on any number of ranks."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 Bounds, not counts: a run that is out of memory all the same starts again with half the micro-batch.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping

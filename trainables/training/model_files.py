@@ -1,7 +1,5 @@
 """Loading and saving causal language models: safetensors only, never code from a model's folder."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import uuid

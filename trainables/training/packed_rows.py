@@ -4,8 +4,6 @@ transformers hands a model's keywords `cu_seq_lens_q` (where rows begin and end)
 longest) on to the attention function. `enable_packed_rows` finds out by comparison which models may take such rows.
 """
 
-from __future__ import annotations
-
 import inspect
 from itertools import accumulate
 from typing import Any

@@ -1,7 +1,5 @@
 """The process that a model is trained or evaluated in: threads, determinism, the process group, its device."""
 
-from __future__ import annotations
-
 import gc
 import os
 import resource

@@ -5,8 +5,6 @@ replacement, one for each forget row (as TOFU's published code draws them). A se
 (the paper's remark to Theorem 1: draw another batch) takes random rows of those that the run's first attempts take.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The weight files of a model folder, checked without torch: what a plan can say before a model is loaded."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The progress of a running trial, or of what trials share while it is made: progress.json in its folder."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

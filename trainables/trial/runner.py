@@ -1,7 +1,5 @@
 """One trial: a pure function of its configuration. The same code runs on each rank of many; rank 0 writes."""
 
-from __future__ import annotations
-
 import contextlib
 import traceback
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The parts of a trial's training, from its configuration: rows, objective, trained weights, ZeRO stage."""
 
-from __future__ import annotations
-
 import copy
 from functools import lru_cache
 from pathlib import Path

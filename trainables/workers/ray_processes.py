@@ -1,7 +1,5 @@
 """What runs in Ray's processes: trials in a Tune actor, one rank of a trial or a direction, what follows a sweep."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence

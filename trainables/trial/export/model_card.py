@@ -1,7 +1,5 @@
 """The model card of an exported model: what was forgotten, how, and what it cost. Counts and hashes, never text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A trial's kept weights as a folder that others can load: safetensors, tokenizer, a card, and facts without texts."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import uuid

@@ -1,7 +1,5 @@
 """A trial's settings as a small YAML file, which `--set @FILE` gives every trial of a sweep."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path
