@@ -20,6 +20,17 @@ from trainables.storage.opening import open_storage
 from trainables.trial import progress
 
 
+def _read(config: Path) -> Trial:
+    """Return the trial of a file. Raises InputError, or ValidationError."""
+    document = atomic_files.read_json(config)
+    if document is None:
+        raise InputError(f"CONFIG: '{config}' is missing, or holds no JSON object; give a trial's config.json")
+    trial = Trial.model_validate(document)
+    templates.check_template(trial.benchmark.template)
+    benchmarks.get_benchmark(trial.benchmark.name).check_settings(trial.benchmark)
+    return trial
+
+
 def _check_free(trial: Trial, store: Storage) -> None:
     """Bring what there is of a trial. Raises InputError where it has a result, or another process is at it."""
     folder, other = store.trial(trial.id()), "give another --storage to run it apart"
@@ -45,12 +56,7 @@ def run(
 
     Example: python -m trainables.run runs/trials/ID/config.json --storage again
     """
-    document = atomic_files.read_json(config)
-    if document is None:
-        raise InputError(f"CONFIG: '{config}' is missing, or holds no JSON object; give a trial's config.json")
-    trial = Trial.model_validate(document)
-    templates.check_template(trial.benchmark.template)
-    benchmarks.get_benchmark(trial.benchmark.name).check_settings(trial.benchmark)
+    trial = _read(config)
     if trial.resources.ranks > 1:
         raise InputError(
             "resources.ranks: this command is one process; use python -m platform.sweep, or set resources.ranks to 1 "
