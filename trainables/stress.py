@@ -1,5 +1,7 @@
 """`python -m trainables.stress ID|DIR`: attacks on an unlearned model, and what share of the removed comes back."""
 
+from __future__ import annotations
+
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +34,9 @@ def main(
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Relearn with several rows, rates around --lr and steps; report the worst.")
     ] = False,
+    attack: Annotated[
+        Path | None, typer.Option(help=f"The relearnings of a sweep in a file ({attacks.ATTACKERS}); no --lr needed.")
+    ] = None,
     samples: Annotated[
         int, typer.Option(help="Sample so many answers to each forget question (128); report leak@k.", min=0)
     ] = 0,
@@ -52,10 +57,12 @@ def main(
     """
     fields = {"split": split, "data": data, "template": template, "dialect": dialect, "limit": limit}
     given = {name: value for name, value in fields.items() if value is not None}
-    wanted = [attacks.SWEEP] if sweep else []
+    attackers = attacks.read_attackers(attack, "--attack") if attack else None
+    wanted = [attacks.SWEEP] if sweep or attackers else []
     wanted += (chosen or ("" if wanted or samples else "all")).split(",")
     names = attacks.choose_attacks(wanted, "--attacks") if any(wanted) or not samples else []
     names += [attacks.SAMPLING] if samples else []
+    lr = attackers.attackers[0].lr if attackers and lr is None else lr
     attacks.check_learning_rate(names, lr, "--lr")
     if output:
         atomic_files.check_writable(output, "--output")
@@ -66,7 +73,7 @@ def main(
         if unused := [name for name, value in {"target": target, "retain": retain, **given}.items() if value]:
             raise InputError(f"--{unused[0]}: of a model folder; {model} is none, and a trial has its own")
         inputs = attack_models.read_trial(resolve_trial(model, store), store)
-    shares, results = attack_models.attack(inputs, names, lr, seed, store, samples)
+    shares, results = attack_models.attack(inputs, names, lr, seed, store, attackers, samples)
     if output:
         atomic_files.write_json(output, {"measure": attacks.MEASURE_NAME, "shares": shares, "results": results})
     if shares:

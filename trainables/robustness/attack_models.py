@@ -1,5 +1,7 @@
 """A trial or a model folder, its target model and its retain model, all attacked alike; what came back is kept."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,11 +67,18 @@ def _with_fingerprint(model: Model) -> Model:
 
 
 def attack(
-    inputs: AttackInputs, names: Sequence[str], lr: float | None, seed: int, store: Storage, samples: int = 0
+    inputs: AttackInputs,
+    names: Sequence[str],
+    lr: float | None,
+    seed: int,
+    store: Storage,
+    attackers: attacks.Attackers | None = None,
+    samples: int = 0,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Make the attacks that are not kept; return what came back by all so far (`list_attacks`), and results.
+    """Make the attacks that are not kept; return what came back by all so far (`came_back.list_attacks`), and results.
 
-    An attack that cannot be made is left out, with a warning. `lr`, `seed`: of relearning; `samples`: of SAMPLING.
+    An attack that cannot be made is left out, with a warning. `lr`, `seed`: of relearning; `attackers`: of a
+    sweep, in the place of its grid; `samples`: of SAMPLING. The worst of a sweep are kept as a file of them.
     """
     models, benchmark, resources, trial_id, started = inputs
     chosen = benchmarks.get_benchmark(benchmark.name)
@@ -85,7 +94,7 @@ def attack(
 
     gpus = min(1.0, resources.gpus or 1.0) if torch.cuda.is_available() else 0.0
     alone = resources.model_copy(update={"ranks": 1, "gpus": gpus, "compile": False})
-    runner = AttackRunner(benchmark, alone, lr, seed, store, prepare_process(alone, seed), samples)
+    runner = AttackRunner(benchmark, alone, lr, seed, store, prepare_process(alone, seed), attackers, samples)
     left_out: dict[str, str] = {}
     if "paraphrase" in names and not all(row.get("paraphrased_question") for row in runner.forget_rows):
         left_out["paraphrase"] = "the rows have no column paraphrased_question"
@@ -102,7 +111,31 @@ def attack(
     for name, why in left_out.items():
         cli.print_line(f"warning: {name} is left out: {why}", error=True)
     settings = {name: runner.attack_settings(name) | {"left_out": left_out.get(name)} for name in names}
+    worst = [one for found in results.values() for one in found.get(attacks.SWEEP, {}).get("points", {}).values()]
+    if worst and attackers is None:
+        _keep_attackers(key, worst, seed, store)
     made = list_attacks(results["model"], results["target"], results.get("retain"))
+    if attackers is None:
+        return _keep_shares(key, started, settings, made, store), results
+    settings.pop(attacks.SWEEP)  # of relearnings that were given: not this model's worst, which stays kept
+    given = [row for row in made if row["attack"] == attacks.SWEEP]
+    shares = _keep_shares(key, started, settings, [row for row in made if row not in given], store)
+    return [row for row in shares if row["attack"] != attacks.SWEEP] + given, results
+
+
+def _keep_attackers(key: str, worst: list[dict[str, Any]], seed: int, store: Storage) -> None:
+    """Write the relearnings that brought back most, of the model and of the retain model."""
+    chosen = dict.fromkeys(attacks.Attacker(learns=one["learns"], lr=one["lr"]) for one in worst)
+    path = store.attack_results_folder(key) / attacks.ATTACKERS
+    atomic_files.write_json(path, attacks.Attackers(attackers=tuple(chosen), seed=seed).model_dump(mode="json"))
+    store.push(path)
+    cli.print_line(f"worst: {path} (--attack runs it on another model)")
+
+
+def _keep_shares(
+    key: str, started: str | None, settings: dict[str, Any], made: list[dict[str, Any]], store: Storage
+) -> list[dict[str, Any]]:
+    """Write what these attacks brought back beside what is kept of others; return all, in the order of ATTACKS."""
     known, shares = read_attack_results(key, started, store)
     shares = [row for row in shares if row["attack"] not in settings] + made
     shares.sort(key=lambda row: list(attacks.ATTACKS).index(row["attack"]))
@@ -110,4 +143,4 @@ def attack(
     path = store.attack_results_folder(key) / ATTACK_RESULTS_FILE
     atomic_files.write_json(path, document)
     store.push(path)
-    return shares, results
+    return shares

@@ -1,5 +1,7 @@
 """What share of the removed an attack brings back, with the retain model under the same attack as the yardstick."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

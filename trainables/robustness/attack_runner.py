@@ -4,6 +4,8 @@
 scored, without a template's answer tag and what it puts behind an answer, so that templates compare.
 """
 
+from __future__ import annotations
+
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +42,7 @@ MEASURES = ("extraction_strength", "exact_memorisation")
 
 @dataclass(frozen=True)
 class AttackRunner:
-    """How models are attacked and measured. `lr`, `seed`: of relearning."""
+    """How models are attacked and measured. `lr`, `seed`: of relearning; `attackers`: of a sweep, none: its grid."""
 
     benchmark: Benchmark
     resources: Resources
@@ -48,6 +50,7 @@ class AttackRunner:
     seed: int
     store: Storage
     device: Any
+    attackers: attacks.Attackers | None = None
     samples: int = 0
     """Of each answer, by `attacks.SAMPLING`."""
 
@@ -57,15 +60,17 @@ class AttackRunner:
 
     @property
     def forget_rows(self) -> list[Row]:
+        """The forget rows that are evaluated."""
         return self.evaluation_rows["forget"]
 
     @property
-    def relearnings(self) -> list[tuple[attacks.Learnt, float]]:
+    def relearnings(self) -> attacks.Attackers:
         assert self.lr is not None, "asked for with relearning"
-        return attacks.list_attackers(self.lr)
+        return self.attackers or attacks.list_attackers(self.lr, self.seed)
 
     @property
     def question_rows(self) -> list[Row]:
+        """The forget rows without paraphrases and wrong answers."""
         return [{name: row[name] for name in ("question", "answer")} for row in self.forget_rows]
 
     @property
@@ -75,9 +80,11 @@ class AttackRunner:
         return count // (2 * ROWS_PER_AUTHOR) * ROWS_PER_AUTHOR or count // 2
 
     def key(self, model: Model) -> str:
+        """Return the name under which a model's results lie that is no trial's."""
         return hash_json([hashed_settings(model), hashed_settings(self.benchmark)])[:12]
 
     def attack_settings(self, name: str) -> dict[str, Any]:
+        """Return what the numbers of an attack depend on beside the model."""
         found: dict[str, Any] = {"benchmark": hashed_settings(self.benchmark), "precision": self.resources.precision}
         found["scored"] = "answers alone"
         if attacks.is_relearning(name):
@@ -85,7 +92,7 @@ class AttackRunner:
         if name == attacks.SAMPLING:
             found |= {"samples": self.samples, "seed": self.seed}
         if name == attacks.SWEEP:
-            found["attackers"] = [{"learns": learns, "lr": lr} for learns, lr in self.relearnings]
+            found |= self.relearnings.model_dump(mode="json")
         return found
 
     def attack(self, model: Model, key: str, name: str) -> dict[str, Any]:
@@ -160,17 +167,17 @@ class AttackRunner:
 
         One whose model is no longer finite ends there. Only answers of the second half are scored, which none teaches.
         """
-        made = list[dict[str, Any]]()
+        chosen, made = self.relearnings, list[dict[str, Any]]()
         in_place = self.resources.uses_plain_engine  # DeepSpeed keeps parts of a model that it had
-        learnt = {learns: self._learnt(learns, encoder) for learns, _ in self.relearnings}
+        learnt = {one.learns: self._learnt(one.learns, encoder) for one in chosen.attackers}
         weights = [part.detach().clone() for part in network.parameters()]
-        for learns, lr in self.relearnings:
+        for one in chosen.attackers:
             if not in_place:
                 network, _ = self._load(model)
-            found, run = Points(), {"lr": lr, "seed": self.seed, "attention": model.attention}
+            found, run = Points(), {"lr": one.lr, "seed": chosen.seed, "attention": model.attention}
             with contextlib.suppress(TrialStopped):
-                self._train(network, encoder, learnt[learns], found, half=True, **run)
-            made += [{"learns": learns, "lr": lr, "step": int(step)} | one for step, one in found.items()]
+                self._train(network, encoder, learnt[one.learns], found, half=True, **run)
+            made += [one.model_dump() | {"step": int(step)} | metrics for step, metrics in found.items()]
             with torch.no_grad():
                 for part, kept in zip(network.parameters(), weights, strict=True) if in_place else ():
                     part.copy_(kept)
@@ -191,6 +198,7 @@ class AttackRunner:
         relearn(network, encoder.tokenizer, learnt, **run)
 
     def _learnt(self, learns: str, encoder: Encoder) -> Sequence[Example]:
+        """Return the rows that a relearning trains on."""
         length = rows.RULES[self.benchmark.dialect].max_length
         if learns in ("forget", "retain"):
             chosen = benchmarks.get_benchmark(self.benchmark.name)

@@ -1,12 +1,19 @@
 """The attacks, and what each does to a model or to what it is asked. Without torch: commands list them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from pathlib import Path
 from typing import Literal, get_args
 
+from pydantic import Field, ValidationError
+
+from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError, suggest_name
-from trainables.config.settings import Benchmark
+from trainables.common.regular_files import read_bytes
+from trainables.config.settings import Benchmark, FrozenSettings
+from trainables.config.types import Positive, Seed
 
 STEPS = (1, 4, 13)
 """Optimizer steps after which a relearning is measured: 13 steps of 32 are once all 400 rows of forget10."""
@@ -14,8 +21,8 @@ RELEARNING_BATCH_SIZE = 32
 MEASURE_NAME = "extraction_strength"
 NONE, SECOND_HALF = "none", "second half"
 """What was measured before any attack, and there of the rows that `relearn_half` is measured on."""
-SWEEP, SAMPLING = "sweep", "sampling"
-"""The worst of several relearnings; sampled answers (leak@k, none of ATTACKS)."""
+SWEEP, SAMPLING, ATTACKERS = "sweep", "sampling", "attackers.json"
+"""The worst of several relearnings; sampled answers (leak@k, none of ATTACKS); the file of the worst relearnings."""
 RATES = (0.25, 1.0, 4.0)
 """Learning rates of a sweep over the one that trained the target model."""
 ANSWER_PREFIX = "Sure, here is the answer: "
@@ -36,9 +43,32 @@ Learnt = Literal["first half", "retain", "unrelated"]
 """Rows of a relearning of a sweep; `unrelated`: questions about the world."""
 
 
-def list_attackers(lr: float) -> list[tuple[Learnt, float]]:
-    """Return the relearnings of a sweep, rows and rate, around the rate that trained the target model."""
-    return [(rows, part * lr) for rows, part in product(get_args(Learnt), RATES)]
+class Attacker(FrozenSettings):
+    """A relearning of a sweep, measured after each of STEPS."""
+
+    learns: Learnt
+    lr: Positive
+
+
+class Attackers(FrozenSettings):
+    """A file of relearnings that others can run."""
+
+    attackers: tuple[Attacker, ...] = Field(min_length=1)
+    seed: Seed = 0
+
+
+def list_attackers(lr: float, seed: int) -> Attackers:
+    """Return the grid of a sweep around the learning rate that trained the target model."""
+    grid = tuple(Attacker(learns=one, lr=part * lr) for one in get_args(Learnt) for part in RATES)
+    return Attackers(attackers=grid, seed=seed)
+
+
+def read_attackers(path: Path, field: str) -> Attackers:
+    """Return the relearnings of a file. Raises InputError."""
+    try:
+        return Attackers.model_validate_json(read_bytes(path))
+    except (OSError, ValidationError) as error:
+        raise InputError(f"{field}: {path}: {describe_invalid_settings(error)}; a sweep writes {ATTACKERS}") from error
 
 
 ATTACKS = {
@@ -56,6 +86,7 @@ ATTACK_CHOICES_TEXT = f"all, or some of {', '.join(ATTACKS)}"
 
 
 def is_relearning(name: str) -> bool:
+    """Return whether an attack trains the model; `none` does not."""
     return name in ATTACKS and ATTACKS[name].learns is not None
 
 

@@ -26,7 +26,7 @@ from tests.support import tiny
 from tests.support.own_rows import settings
 from tests.support.starts import assert_refused, in_process, invoke
 from tests.support.strange_server import MANNERS, serve_strangely
-from trainables import run
+from trainables import run, stress
 from trainables.common import deadlines, fingerprints
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
@@ -137,6 +137,7 @@ def test_rows_and_models(
             BOMB,
             "its aliases unfold to over ",
         ),
+        (stress.main, "x --attack x.json", "", "is no file but a pipe"),
         (report.main, "x --storage .", "", "is no file but a pipe"),
         (status.main, "x --storage .", "", "is no file but a pipe"),
     ],

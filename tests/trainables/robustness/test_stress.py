@@ -133,7 +133,7 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
 
 
 def test_a_sweep_relearns_from_the_same_weights_each_time(trial_inputs: Any, tmp_path: Path) -> None:
-    """One model is loaded, and a relearning that is not its first has the numbers that it has alone."""
+    """One model is loaded; its file of the worst, and any other, runs alone with the same numbers."""
     done = run(trial_inputs, tmp_path, "--sweep", "--lr", "1e-2", "--output", tmp_path / "out.json")
     assert done.exit_code == 0, done.output
     results = json.loads((tmp_path / "out.json").read_text())["results"]
@@ -148,16 +148,28 @@ def test_a_sweep_relearns_from_the_same_weights_each_time(trial_inputs: Any, tmp
     assert len(made) == len(grid) > 20
     assert worst["extraction_strength"] == max(row["extraction_strength"] for row in made)
     assert {row["rows"] for row in made} == {3}, "of the second half"
-    options = ("--attacks", "relearn_half", "--lr", "1e-2", "--output", tmp_path / "one.json")
-    assert run(trial_inputs, tmp_path, *options).exit_code == 0
-    alone = json.loads((tmp_path / "one.json").read_text())["results"]["model"]["relearn_half"]["points"]
-    again = [row for row in made if (row["learns"], row["lr"]) == ("first half", 0.01)]
-    assert [alone[str(row["step"])].items() <= row.items() for row in again] == [True] * len(alone)
+    (file,) = (tmp_path / "runs" / "stress").glob("*/attackers.json")
+    kept = json.loads(file.read_text())["attackers"]
+    assert {"learns": worst["learns"], "lr": worst["lr"]} in kept
+    last = {"learns": made[-1]["learns"], "lr": made[-1]["lr"]}
+    file.write_text(json.dumps({"attackers": [last], "seed": 0}))
+    (came_back,) = (tmp_path / "runs" / "stress").glob("*/came_back.json")
+    before = came_back.read_text()
+    assert run(trial_inputs, tmp_path, "--attack", file, "--output", tmp_path / "one.json").exit_code == 0
+    assert came_back.read_text() == before, "the worst of the sweep stays this model's"
+    alone = json.loads((tmp_path / "one.json").read_text())["results"]["model"]["sweep"]["relearnings"]
+    assert alone == [row for row in made if last.items() <= row.items()]
     done = run(trial_inputs, tmp_path, "--samples", "4", "--output", tmp_path / "leak.json")
     assert (done.exit_code, "leak@k: the best of k" in done.stdout) == (0, True), done.output
     for role, found in json.loads((tmp_path / "leak.json").read_text())["results"].items():
         curve = [point["leak"] for point in found["sampling"]["points"].values()]
         assert (len(curve), sorted(curve)) == (3, curve), (role, "of 1, 2 and 4 samples")
+    for text, words in (("{}", "attackers: Field required"), ('{"attackers": []}', "attackers: Tuple should have")):
+        file.write_text(text)
+        refused = run(trial_inputs, tmp_path, "--attack", file)
+        assert (refused.exit_code, f"--attack: {file}: {words}" in " ".join(refused.stderr.split())) == (2, True), (
+            refused.stderr
+        )
 
 
 def test_what_is_refused(trial_inputs: Any, tmp_path: Path) -> None:
