@@ -149,7 +149,8 @@ def make_searcher(
     studies = []
     for name, known in plan.trials_by_study().items():
         utility = utilities.get(known[0].benchmark.split)
-        floor = None if search.floor is None or not utility or utility <= 0 else search.floor * utility
+        share = search.floor or known[0].training.kept_share
+        floor = None if share is None or not utility or utility <= 0 else share * utility
         budget, space = plan.count_planned(name, len(known)), plan.spaces[name]
         studies.append(Study(space, known, budget, finished, unfinished, search=search, floor=floor))
     searcher = StudyQueue(studies, shared, lambda: stopper.reason, partial(manifest.add_trial_to_manifest, plan, store))

@@ -1,6 +1,8 @@
 """Parts of a configuration: frozen values, validated once. Nothing here imports torch, so that plans stay quick."""
 
-from typing import Any, Literal, Self
+from __future__ import annotations
+
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -96,6 +98,7 @@ class Rectifier(FrozenSettings):
     @model_validator(mode="before")
     @classmethod
     def _fill_rule(cls, value: Any) -> Any:
+        """State scope and memory of a rule, and no gamma without a moving average."""
         if not isinstance(value, dict):
             return value
         row = RECTIFIERS.get(str(value.get("name")))
@@ -106,7 +109,7 @@ class Rectifier(FrozenSettings):
         return filled | ({"scope": value.get("scope") or row.scope} if "scope" in row.takes else {})
 
     @model_validator(mode="after")
-    def _check_settings(self) -> Self:
+    def _check_settings(self) -> Rectifier:
         row = RECTIFIERS[self.name]
         stated = {name for name in (*MAIN_SETTINGS, *RULE_SETTINGS) if getattr(self, name) is not None}
         if not set(row.requires) <= stated <= set(row.takes):
@@ -221,11 +224,19 @@ class Training(FrozenSettings):
     """A retain loss above this bar, where that is measured (a retain pass, `observe`), ends the training: collapsed."""
     stop_below: Positive | None = None
     """The benchmark's utility (MU) below this bar, looked at by `eval_every`, is a collapsed model, too."""
+    stop_when: str | None = Field(default=None, pattern=r"^utility:(0?\.[0-9]*[1-9][0-9]*|1(\.0*)?)$")
+    """`utility:0.95`: training ends where `eval_every` finds less of the target model's; a step before is chosen."""
+
+    @property
+    def kept_share(self) -> float | None:
+        """The share of the target model's utility that `stop_when` keeps."""
+        return float(self.stop_when.partition(":")[2]) if self.stop_when else None
 
     @model_validator(mode="after")
-    def _check_stop_below(self) -> Self:
-        if self.stop_below is not None and self.eval_every is None:
-            raise ValueError("stop_below: the utility is measured by training.eval_every=K; set that, too")
+    def _check_stop_below(self) -> Training:
+        for name in ("stop_below", "stop_when"):
+            if getattr(self, name) is not None and self.eval_every is None:
+                raise ValueError(f"{name}: the utility is measured by training.eval_every=K; set that, too")
         return self
 
 
@@ -267,7 +278,7 @@ class Resources(FrozenSettings):
         return self.ranks > 1 or self.zero_stage is not None or self.offload_optimizer
 
     @model_validator(mode="after")
-    def _check_zero_stage(self) -> Self:
+    def _check_zero_stage(self) -> Resources:
         """Refuse what the pinned DeepSpeed cannot do, or where a written gradient does not reach the step."""
         if self.engine == "plain" and self._needs_deepspeed:
             raise ValueError("engine=plain is for one rank, without zero_stage and offload_optimizer; use deepspeed")

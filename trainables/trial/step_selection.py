@@ -4,6 +4,8 @@ Until there is a result, rank 0 keeps `evaluations/N.json` and `N.parquet` of ev
 are kept or `selection.rows` is set, `weights-N` of the best step so far and of that up to the last checkpoint.
 """
 
+from __future__ import annotations
+
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,11 +141,23 @@ class StepSelection:
         message = f"{name} {utility:.4g} is below training.stop_below={bar:g} at step {step}"
         return {"kind": "collapsed", "message": message, "step": step}
 
+    def find_kept_utility(self) -> float | None:
+        """Return the utility that `training.stop_when` keeps; None without one, or where the target model has none."""
+        if (share := self.trial.training.kept_share) is None:
+            return None
+        known = selection.pick_utility(self._find_target(), self.trial.benchmark.name, self.trial.selection)
+        return share * known if known else None
+
     def explain_end(self) -> str | None:
-        """Return why training ends after a quick look: no later step can be chosen, as little is kept or said."""
+        """Return why training ends: the budget of disruption is spent; or after looks, as little is kept or said."""
+        steps, least = self._list_steps()[-2:], self.find_kept_utility()
+        found = selection.pick_utility(self._read(steps[-1]), self.trial.benchmark.name, self.trial.selection)
+        if least is not None and found is not None and found < least:
+            bar = self.trial.training.stop_when
+            return f"less than training.stop_when={bar} of the utility was kept at step {steps[-1]}"
         if self._looks is None:
             return None
-        steps, rule, name = self._list_steps()[-2:], self.trial.selection, self.trial.benchmark.name
+        rule, name = self.trial.selection, self.trial.benchmark.name
         last = [selection.pick_metrics(self._read(step), rule) for step in steps]
         floor = rule.share * (selection.pick_utility(self._find_target(), name, rule) or 0)
         utilities = [one.utility for one in (selection.make_candidate("", name, each) for each in last) if one]
@@ -155,14 +169,16 @@ class StepSelection:
         return None
 
     def best_step(self) -> int:
-        """Return the rule's choice of the steps so far; of ties the first."""
+        """Return the rule's choice of the steps so far, within `training.stop_when` if any is; of ties the first."""
         steps, rule, name = self._list_steps(), self.trial.selection, self.trial.benchmark.name
         if len(steps) == 1:
             return steps[0]
         metrics = {step: selection.pick_metrics(self._read(step), rule) for step in steps}
         candidates = [selection.make_candidate(f"{step:09}", name, metrics[step]) for step in steps]
-        utility = selection.pick_utility(self._find_target(), name, rule)
-        chosen = selection.pick_candidate(filter(None, candidates), utility, rule)
+        utility, least = selection.pick_utility(self._find_target(), name, rule), self.find_kept_utility()
+        known = [candidate for candidate in candidates if candidate]
+        kept = [candidate for candidate in known if least is None or candidate.utility >= least]
+        chosen = selection.pick_candidate(kept or known, utility, rule)
         return int(chosen.key) if chosen else steps[-1]
 
     def publish_best_step(self, record: TrialRecord, network: Any) -> None:

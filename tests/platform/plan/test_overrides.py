@@ -51,6 +51,7 @@ def test_setting_a_field_reaches_every_trial(make: MakePlan) -> None:
         ("resources.gpus=2", "resources.gpus=2 with ranks=1: "),
         ("training.stop_above=8 observe=none", "training.stop_above: with rectifier 'none' "),
         ("training.stop_below=0.3", "training: stop_below: the utility is measured by training.eval_every=K"),
+        ("training.stop_when=utility:1.2", "training.stop_when: String should match pattern"),
     ],
 )
 def test_bad_setting_is_refused_with_words(make: MakePlan, setting: str, message: str) -> None:

@@ -118,6 +118,24 @@ def test_a_quick_look_chooses_and_the_choice_is_measured_whole(
     assert floored["evaluations"] == found["evaluations"][:2]
 
 
+def test_a_spent_budget_ends_the_trial_at_a_step_before(trained_inputs: Any, watched: Any, tmp_path: Path) -> None:
+    """It finishes with the last step within the budget, and the spent one is evaluated once; killed, it does alike."""
+    utilities = {entry["step"]: entry["model_utility"] for entry in watched[0]["evaluations"]}
+    before = finish(configuration(trained_inputs, lr=1e-12, max_steps=1, eval_every=1), tmp_path / "target")[0]
+    share = round((utilities[2] + utilities[4]) / 2 / before["metrics"]["model_utility"], 6)
+    assert utilities[4] < share * before["metrics"]["model_utility"] < utilities[2]
+    config = configuration(trained_inputs, stop_when=f"utility:{share}")
+    found, _ = finish(config, tmp_path / "whole")
+    assert (found["status"], found["chosen_step"], found["training"]["steps"]) == ("finished", 2, 4)
+    assert found["training"]["ended"].endswith("was kept at step 4")
+    assert found["evaluations"] == watched[0]["evaluations"][:2]
+    finish(config, tmp_path / "killed", stop_after=3)
+    again, _ = finish(config, tmp_path / "killed")
+    for name in ("metrics", "evaluations", "chosen_step", "status"):
+        assert again[name] == found[name]
+    assert again["training"] == found["training"] | {"resumed_at": 3}
+
+
 @pytest.mark.slow
 def test_two_ranks_evaluate_as_one(trained_inputs: Any, watched: Any, tmp_path: Path, ray_session: None) -> None:
     config = configuration(trained_inputs)
