@@ -1,7 +1,5 @@
 """`python -m trainables.chat ID|DIR`: asks a model what you type, each question by itself, and prints what it says."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """`python -m trainables.evaluate`: one saved model on one benchmark, no Ray, no storage."""
 
-from __future__ import annotations
-
 import math
 import time
 from functools import partial
@@ -127,7 +125,6 @@ def _check_model(subject: Model, asked: Benchmark) -> Model:
 
 
 def _print_metrics(benchmark: Benchmark, found: Metrics, output: Path) -> None:
-    """Print the measures that were asked for, then the goals."""
     goals = {goal.metric: goal for goal in benchmarks.get_benchmark(benchmark.name).GOALS}
     asked = [goal.metric for goal in benchmarks.list_goals(benchmark).values() if goal.metric not in goals]
     for name in (*asked, *(name for name in aggregates.COMBINED_METRICS if asked and name in found)):
@@ -141,7 +138,6 @@ def _format(value: float | None, why: str = "") -> str:
 
 
 def _tell_progress() -> ReportProgress:
-    """Return a callback that prints how far an evaluation is, every few seconds."""
     told = -math.inf
 
     def tell(what: str, done: int, total: int) -> None:

@@ -1,7 +1,5 @@
 """`python -m trainables.export ID --output DIR`: a trial's weights as a model folder, or with --push on the hub."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

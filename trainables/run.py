@@ -1,7 +1,5 @@
 """`python -m trainables.run CONFIG.json --storage DIR`: one trial in this process, no Ray."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

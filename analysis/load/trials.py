@@ -22,8 +22,7 @@ from trainables.config.settings import Benchmark, Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, drop_fingerprinted_paths, drop_planning_resources
 from trainables.storage import opening
 from trainables.storage.file_names import CONFIG, EVALUATED, RESULT
-from trainables.storage.folder_storage import Storage
-from trainables.storage.result_file import Config, read_valid_json
+from trainables.storage.folder_storage import Config, Storage, read_valid_json
 from trainables.storage.sweep_file import RETRAINED, SweepFile, find_sweeps
 
 log = logging.getLogger(__name__)

@@ -3,8 +3,6 @@
 A new benchmark is one file: a subclass of a benchmark (docs/decisions/0005). Plans read them, too: without torch.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping, Sequence
 from functools import cache

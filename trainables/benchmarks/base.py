@@ -1,12 +1,13 @@
 """What a benchmark is: one base class with defaults, and the values that it speaks in."""
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.tokenized_row import Example
@@ -15,10 +16,6 @@ from trainables.data import raw_rows
 from trainables.data.conversations import Encoder, make_encoder
 from trainables.data.hub_folders import HubRequirement
 from trainables.data.raw_rows import Row
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 Records = list[dict[str, Any]]
 Metrics = dict[str, float | int | None]
@@ -93,7 +90,6 @@ class BenchmarkBase(ABC):
 
     @property
     def name(self) -> str:
-        """The name in a configuration: that of the file or folder."""
         return type(self).__module__.rpartition(".")[2]
 
     def published_data_id(self, split: str) -> str:
@@ -182,7 +178,6 @@ class BenchmarkBase(ABC):
         """Return forget rows and retain rows as tokens, at most `max_length` each."""
 
     def check_rows_are_questions(self, benchmark: Benchmark) -> None:
-        """Raise InputError unless each forget row is a question with its answer. Leaves the hub alone."""
         if not self.ASKS_BY_TEMPLATE:
             raise InputError(f"method: another answer needs questions to forget; {self.name} has texts")
 

@@ -1,15 +1,12 @@
 """One model on one benchmark: the same code for a live model, a saved one and the retain model."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trainables import benchmarks
-from trainables.benchmarks import Metrics, Records, Row, measures
+from trainables.benchmarks import Metrics, Records, measures
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
 from trainables.data import conversations, templates
@@ -51,7 +48,21 @@ def advise_template(network: Any, tokenizer: Any, benchmark: Benchmark, metrics:
     known = [metrics.get(f"forget_{name}") for name in ("rouge", "prob", "extraction_strength")]
     if not chosen.ASKS_BY_TEMPLATE or min((value for value in known if value is not None), default=1.0) >= 0.3:
         return None
-    found = _score_templates(network, tokenizer, chosen.training_rows(benchmark)[0])
+    from trainables.inference import scoring
+
+    positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+    rows, found = chosen.training_rows(benchmark)[0], {}
+    pairs = [(row["question"], row["answer"]) for row in rows if "question" in row][:MAX_TRIED]
+    for name in (*templates.TEMPLATES, templates.CHAT) if pairs else ():
+        try:
+            encoder = conversations.make_encoder(name, tokenizer)
+            examples = encoder.encode(pairs, max_length=min(TRIED_TOKENS, positions or TRIED_TOKENS))
+        except InputError:  # a template that the tokenizer cannot take
+            continue
+        scores = scoring.score_examples(network, tokenizer, examples, token_budget=4 * TRIED_TOKENS)
+        answers = zip(examples, scores, strict=True)
+        losses = [one.losses[example.lead : len(one.losses) - example.ending] for example, one in answers]
+        found[name] = float(np.mean([np.exp(-np.mean(part)) for part in losses if part]))
     best = max(found, key=found.__getitem__, default=benchmark.template)
     if best == benchmark.template or found[best] <= max(0.1, 1.5 * found.get(benchmark.template, 0.0)):
         return None
@@ -61,25 +72,6 @@ def advise_template(network: Any, tokenizer: Any, benchmark: Benchmark, metrics:
         f"(exp(-mean loss) of the first ones: {shown}); '{best}' fits better: --set benchmark.template={best} "
         f"(--template {best} of trainables.evaluate)"
     )
-
-
-def _score_templates(network: Any, tokenizer: Any, rows: Sequence[Row]) -> dict[str, float]:
-    """Return how likely the answers to the first questions are, by template, of those that the tokenizer can take."""
-    from trainables.inference import scoring
-
-    positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)
-    pairs, found = [(row["question"], row["answer"]) for row in rows if "question" in row][:MAX_TRIED], {}
-    for name in (*templates.TEMPLATES, templates.CHAT) if pairs else ():
-        try:
-            encoder = conversations.make_encoder(name, tokenizer)
-            examples = encoder.encode(pairs, max_length=min(TRIED_TOKENS, positions or TRIED_TOKENS))
-        except InputError:
-            continue
-        scores = scoring.score_examples(network, tokenizer, examples, token_budget=4 * TRIED_TOKENS)
-        answers = zip(examples, scores, strict=True)
-        losses = [one.losses[example.lead : len(one.losses) - example.ending] for example, one in answers]
-        found[name] = float(np.mean([np.exp(-np.mean(part)) for part in losses if part]))
-    return found
 
 
 def check_data_unchanged(benchmark: Benchmark) -> None:
@@ -94,7 +86,6 @@ def check_data_unchanged(benchmark: Benchmark) -> None:
 
 
 def evaluation_document(benchmark: Benchmark, metrics: Metrics, records: Records) -> dict[str, Any]:
-    """Return what an evaluation is kept as: metrics, what it was made on, and what makes it a reference."""
     part = benchmarks.get_benchmark(benchmark.name).make_reference_document(benchmark, records)
     return {**metrics, "benchmark": benchmark.model_dump(mode="json"), **part}
 

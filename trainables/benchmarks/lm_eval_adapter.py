@@ -3,8 +3,6 @@
 A folder can stand in for the hub. Only the definitions beside a task's own are read: all of them take half a minute.
 """
 
-from __future__ import annotations
-
 import copy
 import difflib
 import importlib.util
@@ -67,11 +65,11 @@ def list_task_files() -> Mapping[str, Path]:
 
 def find_mmlu_subjects(place: str) -> list[str] | None:
     """Return the subjects of MMLU that a folder holds; None: the hub's, all of them."""
-    if not raw_rows.is_local_folder(place, _name_field(MMLU)):
+    if not raw_rows.is_local_folder(place, f"benchmark.sources {MMLU}"):
         return None
     found = sorted(path.name for path in typed_paths.expand_home(place).iterdir() if path.is_dir())
     if not found:
-        raise InputError(f"{_name_field(MMLU)}: {place} has no folder of a subject, such as virology/test.json")
+        raise InputError(f"benchmark.sources {MMLU}: {place} has no folder of a subject, such as virology/test.json")
     return found
 
 
@@ -82,7 +80,6 @@ def load_tasks(names: Sequence[str], places: Mapping[str, str], shots: int) -> l
 
 
 def _load_mmlu(place: str, shots: int) -> Any:
-    """Return lm-eval's MMLU, the mean over all questions."""
     from lm_eval.api.group import Group
     from lm_eval.config.group import GroupConfig
 
@@ -90,7 +87,9 @@ def _load_mmlu(place: str, shots: int) -> Any:
     known = [name.removeprefix(f"{MMLU}_") for name in definitions.all_subtasks]
     for subject in subjects or ():
         if subject not in known:
-            raise InputError(f"{_name_field(MMLU)}: '{subject}' is no subject of MMLU; {suggest_name(subject, known)}")
+            raise InputError(
+                f"benchmark.sources {MMLU}: '{subject}' is no subject of MMLU; {suggest_name(subject, known)}"
+            )
     members = [
         {"task": f"{MMLU}_{subject}", "num_fewshot": shots} | _place_settings(MMLU, place, subject)
         for subject in subjects or known
@@ -117,19 +116,17 @@ def _load_task(task: str, place: str | None) -> Any:
 
 def _place_settings(task: str, place: str, config: str) -> dict[str, Any]:
     """Return a definition's data set as settings: another hub id, or a folder's FILE_SPLITS, maybe in `config`."""
-    if not raw_rows.is_local_folder(place, _name_field(task)):
+    if not raw_rows.is_local_folder(place, f"benchmark.sources {task}"):
         return {"dataset_path": place}
     folder = typed_paths.expand_home(place)
     folder = folder / config if config and (folder / config).is_dir() else folder
     files = {split: str(file) for split in FILE_SPLITS if (file := raw_rows.find_file(folder, split)) is not None}
     if not files:
-        raise InputError(f"{_name_field(task)}: {folder} has none of {', '.join(FILE_SPLITS)}.json, .jsonl, .parquet")
+        raise InputError(
+            f"benchmark.sources {task}: {folder} has none of {', '.join(FILE_SPLITS)}.json, .jsonl, .parquet"
+        )
     kind = "parquet" if next(iter(files.values())).endswith(".parquet") else "json"
     return {"dataset_path": kind, "dataset_name": None, "dataset_kwargs": {"data_files": files}}
-
-
-def _name_field(task: str) -> str:
-    return f"benchmark.sources {task}"
 
 
 def _load(task: str, definitions: Any, settings: list[dict[str, Any]]) -> list[Any]:
@@ -196,10 +193,7 @@ def mean_task_score(task: str, records: Records) -> float | None:
 
 
 def _record(task: str, metric: str, sample: dict[str, Any]) -> dict[str, Any]:
-    """Return a question's record, with a digest in the place of its text, which is hazardous in WMDP.
-
-    `score`: of the task's metric, None where that is made of all questions together.
-    """
+    """Return a question's record: a digest for its text, hazardous in WMDP; `score` None where a metric is of all."""
     answers, target = sample["filtered_resps"], sample["target"]
     likelihoods = [float(answer[0]) for answer in answers if isinstance(answer, list | tuple)]
     score = float(sample[metric]) if isinstance(sample.get(metric), int | float) else None

@@ -1,7 +1,5 @@
 """A configuration with this machine's paths: hub ids become folders of the storage, others' copies ours."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -18,10 +16,7 @@ V = TypeVar("V")
 
 
 def localize_paths(value: V, store: Storage) -> V:
-    """Return a configuration with this machine's paths; its identity stays.
-
-    A hub id that was fetched becomes its folder, a path into another machine's copy of the storage one into ours.
-    """
+    """Return a configuration with this machine's paths; its identity stays."""
     found: Any = value
     if isinstance(value, str):
         found = store.fetch_local_path(value)

@@ -3,8 +3,6 @@
 Shapes: n questions, k wrong answers each. Losses are mean negative log-likelihoods of a token, in nats.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any

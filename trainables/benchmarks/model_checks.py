@@ -3,8 +3,6 @@
 A model on the hub, and a folder without tokenizer.json, is checked where it is loaded.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence

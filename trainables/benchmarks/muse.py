@@ -6,8 +6,6 @@ tokens, ten worked examples for KnowMem up to the first stop word, PrivLeak in p
 everywhere here (trainables.training.sampling), not in turn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -105,7 +103,6 @@ class MuseBenchmark(base.BenchmarkBase):
                 _load(benchmark, config)
 
     def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
-        """Return the number of blocks of the published forget texts."""
         corpus, *part = benchmark.split.split("_")
         times = int(part[1]) if part[:1] == ["scal"] else 1
         return TrainingSize(times * FORGET_CORPUS_TOKENS[corpus] // max_length, max_length, max_length)
@@ -121,7 +118,6 @@ class MuseBenchmark(base.BenchmarkBase):
         return forget, retain
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-        """Return blocks of at most `max_length` tokens of the forget and of the retain texts."""
         cut = text_blocks.pack_texts if RULES[benchmark.dialect].wrap else text_blocks.retokenize_blocks
         sides = self.training_rows(benchmark)
         forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in sides)
@@ -144,7 +140,6 @@ class MuseBenchmark(base.BenchmarkBase):
         return aggregate_metrics(base.every_other(records, which), benchmark, reference)
 
     def utility_by_row(self, benchmark: Benchmark, records: Records) -> list[metrics.Array]:
-        """Return ROUGE of each question on retained knowledge: (n, 1)."""
         found = [[row["rougeL_f1"]] for row in records if row["task"] == "knowmem_r"]
         return [RULES[benchmark.dialect].scale * np.array(found)]
 
@@ -204,7 +199,6 @@ def _ask(benchmark: Benchmark, tokenizer: Any) -> Records:
 
 
 def _generated(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget: int) -> Records:
-    """Return the questions' records with what the model writes and its ROUGE."""
     from trainables.inference import generation
 
     asked, rules = _ask(benchmark, tokenizer), RULES[benchmark.dialect]

@@ -1,7 +1,5 @@
 """ROUGE as rouge-score counts it, with the stem of a word found once, also over words of any script."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

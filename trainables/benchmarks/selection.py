@@ -1,9 +1,4 @@
-"""Which of a study's trials, or of a trial's steps, are best: the Pareto front, and the selection rule's candidate.
-
-No torch: the driver, a trial and the analysis choose alike.
-"""
-
-from __future__ import annotations
+"""Which of a study's trials, or a trial's steps, are best: driver, trial and analysis choose alike; no torch."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,12 +44,10 @@ def pick_metrics(document: Mapping[str, Any], chosen: Selection, *, reported: bo
 
 
 def pick_utility(document: Mapping[str, Any], benchmark: str, chosen: Selection) -> float | None:
-    """Return the utility in a result or reference evaluation that a choice is made by."""
     return pick_metrics(document, chosen).get(benchmarks.get_benchmark(benchmark).GOALS[-1].metric)
 
 
 def list_goal_points(results: Results, benchmark: str) -> list[GoalPoint]:
-    """Return the points of the results that have every goal's value."""
     found = ((key, benchmarks.goal_gains(benchmark, result.get("metrics", {}))) for key, result in results.items())
     return [(key, *gains) for key, gains in found if gains is not None]
 
@@ -78,7 +71,6 @@ def list_candidates(results: Results, benchmark: str, chosen: Selection) -> list
 
 
 def average_seeds(settings: Mapping[str, Sequence[Candidate]]) -> list[Candidate]:
-    """Return each setting as a candidate, by the means over its trials."""
     found = []
     for key, trials in settings.items():
         removal = [one.removal for one in trials if one.removal is not None]

@@ -1,7 +1,5 @@
 """Whether the trial that the selection rule chooses can be shipped: one answer for console, status, report and card."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -7,8 +7,6 @@ definitions, whatever the split; zero-shot, MMLU with `benchmark.shots` worked e
 `benchmark.data` holds the corpora, a folder with CORPUS.jsonl or a hub id; `benchmark.sources` places the other parts.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -92,7 +90,6 @@ class WmdpBenchmark(base.BenchmarkBase):
         return TrainingSize(None, max_length, max_length)
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
-        """Count every question once, with MMLU's worked examples: its four choices are a token each."""
         limit = benchmark.limit or max(QUESTION_ROWS)
         rows = [min(count, limit * parts) for count, parts in zip(QUESTION_ROWS, SUBJECTS, strict=True)]
         return EvaluationSize(QUESTION_TOKENS * (sum(rows) + rows[-1] * (benchmark.shots or 0)))
@@ -117,7 +114,6 @@ class WmdpBenchmark(base.BenchmarkBase):
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
     ) -> tuple[Metrics, Records]:
-        """Return accuracies, standard errors and counts of questions, and a record a question without its text."""
         places = dict.fromkeys(QUESTIONS, find_part(benchmark, "wmdp")) | {"mmlu": find_part(benchmark, "mmlu")}
         tasks = lm_eval_adapter.load_tasks(tuple(places), places, benchmark.shots)
         settings = {"limit": benchmark.limit, "token_budget": token_budget}
@@ -132,7 +128,6 @@ class WmdpBenchmark(base.BenchmarkBase):
         return found
 
     def utility_by_row(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
-        """Return whether each question of MMLU is answered rightly: (n, 1)."""
         return [np.array(_right(records, self.GOALS[-1].metric), dtype=np.float64)[:, None]]
 
 
@@ -145,7 +140,6 @@ def find_part(benchmark: Benchmark, part: str) -> str:
 
 
 def _right(records: Records, name: str) -> list[bool]:
-    """Return whether the questions of a task, or of all its subjects, are answered rightly."""
     return [row["correct"] for row in records if row["task"] == name or row["task"].startswith(f"{name}_")]
 
 
@@ -163,7 +157,6 @@ def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str, str | None]]:
 
 
 def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
-    """Return the files of questions that are read, of the parts that are in folders."""
     found: dict[str, list[str]] = {}
     if is_users_folder(find_part(benchmark, "wmdp")):
         found["wmdp"] = [f"{config}/test" for config in QUESTIONS.values()]

@@ -1,7 +1,5 @@
 """What the commands share: bad input becomes one message and exit status 2; --storage."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import io
@@ -31,7 +29,6 @@ MAX_VALUE, MAX_MESSAGE = 120, 3500
 
 
 def make_app(main: Callable[..., None]) -> typer.Typer:
-    """Return the command of a function, for which `-h` is `--help`."""
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
     app.command()(main)
     return app

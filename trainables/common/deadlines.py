@@ -1,7 +1,5 @@
 """How long what is outside of a process may take, and waits for it that say so and that Ctrl-C ends."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import signal

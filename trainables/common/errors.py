@@ -1,7 +1,5 @@
 """The errors that commands report, and words for their messages."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

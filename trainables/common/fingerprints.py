@@ -1,7 +1,5 @@
 """Content hashes of data and model folders: what a result was made from, whatever the folder is called."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

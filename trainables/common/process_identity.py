@@ -1,7 +1,5 @@
 """Which process on which machine wrote a file, and whether it still runs: kept as JSON beside what it writes."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

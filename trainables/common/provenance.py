@@ -1,7 +1,5 @@
 """What a result was made with: code, versions, commit, read once a process, before its work."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import importlib.metadata
@@ -26,7 +24,6 @@ PACKAGES = ("torch", "deepspeed", "transformers", "ray", "numpy", "scipy", "roug
 
 @cache
 def package_versions() -> dict[str, str]:
-    """Return Python's version and those of the packages that numbers depend on."""
     python = ".".join(str(part) for part in sys.version_info[:3])
     return {"python": python, **{name: importlib.metadata.version(name) for name in PACKAGES}}
 
@@ -68,7 +65,6 @@ def _codes() -> tuple[str, str]:
 
 
 def utc_now() -> str:
-    """Return the time in UTC, ISO 8601."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 

@@ -1,7 +1,5 @@
 """Replaces secrets in what is printed or kept: passwords in URLs, and the values of secret environment variables."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

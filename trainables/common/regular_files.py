@@ -1,7 +1,5 @@
 """Opens files that others made: regular ones alone, as bytes, text in UTF-8 or Parquet of a size that memory has."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Collection

@@ -1,8 +1,7 @@
 """A row as tokens."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Example:
     def answer_tokens(self) -> int:
         return len(self.input_ids) - self.answer_start
 
-    def keep_first_labels(self, labels: int) -> Example:
+    def keep_first_labels(self, labels: int) -> Self:
         """Return the row with the first `labels` labels."""
         ids = self.input_ids[: self.answer_start + labels]
         return replace(self, input_ids=ids, ending=max(0, self.ending - len(self.input_ids) + len(ids)))

@@ -1,7 +1,5 @@
 """Folders, files and hub ids as people type them; a path that cannot be looked at counts as missing."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
@@ -48,7 +46,6 @@ def is_hub_id(place: str) -> bool:
 
 
 def describe_folder(folder: Path) -> str:
-    """Return what a folder holds, for a message: `a, b, c`."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:

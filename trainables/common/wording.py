@@ -1,7 +1,5 @@
 """Numbers in words, as messages say them: durations, counts, amounts and sizes; and texts as Markdown takes them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

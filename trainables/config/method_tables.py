@@ -3,8 +3,6 @@
 A file in trainables/methods/custom/ adds the row of its name (docs/decisions/0011). It is parsed here, not imported.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 from collections.abc import Iterator, Mapping

@@ -1,10 +1,8 @@
 """The configuration of a trial, and its id. Nothing here imports torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 from pydantic import model_validator
 
@@ -45,7 +43,7 @@ class Trial(FrozenSettings):
     """Chooses the step where `training.eval_every` gives several; of no effect on a trial, and its id, otherwise."""
 
     @model_validator(mode="after")
-    def _check_task_vector(self) -> Trial:
+    def _check_task_vector(self) -> Self:
         vector, method = self.task_vector, METHODS[self.method]
         if method.strength is None:
             if vector is not None:
@@ -65,7 +63,7 @@ class Trial(FrozenSettings):
         return self
 
     @model_validator(mode="after")
-    def _check_training(self) -> Trial:
+    def _check_training(self) -> Self:
         if self.training.batch_size % self.resources.ranks:
             sizes = f"{self.training.batch_size} is not a multiple of resources.ranks={self.resources.ranks}"
             raise ValueError(f"training.batch_size={sizes}")

@@ -1,7 +1,5 @@
 """Types of the fields of a configuration; their bounds keep arithmetic on what people type finite."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from datetime import datetime

@@ -7,8 +7,6 @@ The labels end with the first token that ends a turn: the tokenizer's end-of-seq
 that the template puts behind an answer. Generation also stops at the ends of the model's `generation_config`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -74,7 +72,6 @@ class Encoder:
         return self.template.before + join_turns(question) + self.template.after + tag + self.prefix
 
     def encode_prompts(self, questions: Sequence[Question]) -> list[tuple[int, ...]]:
-        """Return the ids that a model is given to answer each question."""
         texts = map(self.render_prompt, map(self._strip_start, questions))
         if self.template is not None and not self.whole_tail and self.prompt_is_no_prefix:
             texts = (text.rstrip(" ") for text in texts)  # a space there belongs to an answer's first token
@@ -116,11 +113,13 @@ class Encoder:
 
     def _label(self, ids: list[int], offsets: list[tuple[int, int]], prompt: list[int], whole: Conversation) -> Example:
         """Return a whole conversation's ids with their labels; `prompt`: the ids that a model is given."""
-        start = len(prompt)
+        start, special = len(prompt), [token in self.tokenizer.added_tokens_decoder for token in ids]
+        places = [(k, begin, end) for k, (begin, end) in enumerate(offsets)]  # special tokens may swallow spaces
         if ids[:start] != prompt:
-            behind = (k for k, token in enumerate(ids) if self._is_behind(token, offsets[k], whole.prompt))
+            behind = (k for k, at, end in places if end > whole.prompt and not (at < whole.prompt and special[k]))
             start = next(behind, len(ids))
-        stop = next((k for k in range(start, len(ids)) if self._is_after(ids[k], offsets[k], whole.stop)), len(ids))
+        after = (k for k, at, end in places[start:] if at >= whole.stop or (end > whole.stop and special[k]))
+        stop = next(after, len(ids))
         lead = sum(end <= whole.answer for _, end in offsets[start:stop]) if whole.answer > whole.prompt else 0
         ending = self._end_turn(ids[stop:], ids)
         return Example((*ids[:stop], *ending), start, lead, len(ending))
@@ -235,18 +234,7 @@ class Encoder:
             count = len(one.ids) - behind
             yield one.ids[:count], one.offsets[:count]
 
-    def _is_behind(self, token: int, offsets: tuple[int, int], place: int) -> bool:
-        """Return whether a token holds a character behind a place; a special token may swallow spaces behind it."""
-        start, end = offsets
-        return end > place and not (start < place and token in self.tokenizer.added_tokens_decoder)
-
-    def _is_after(self, token: int, offsets: tuple[int, int], place: int) -> bool:
-        """Return whether a token begins behind a place; a special token may swallow spaces in front of it."""
-        start, end = offsets
-        return start >= place or (end > place and token in self.tokenizer.added_tokens_decoder)
-
     def _end_turn(self, tail: list[int], ids: list[int]) -> list[int]:
-        """Return the labels behind an answer."""
         eos = self.tokenizer.eos_token_id
         if not self.whole_tail:
             end = next((k for k, token in enumerate(tail) if token in self.end_tokens), None)
@@ -256,7 +244,6 @@ class Encoder:
         return [*tail, eos] if eos is not None and (tail or ids)[-1:] != [eos] else tail
 
     def _strip_start(self, question: Question) -> Question:
-        """Return a question without a start token of its own."""
         start = self.tokenizer.bos_token
         if self.whole_tail or not start:
             return question
@@ -266,7 +253,6 @@ class Encoder:
         return text if isinstance(question, str) else ((role, text), *others)
 
     def strip_end_tokens(self, answer: str) -> str:
-        """Return an answer without end tokens of its own."""
         special = self.end_tokens & {self.tokenizer.eos_token_id, *self.tokenizer.added_tokens_decoder}
         ends = () if self.whole_tail else tuple(self.tokenizer.convert_ids_to_tokens(sorted(special)))
         while end := next((end for end in ends if answer.rstrip().endswith(end)), None):
@@ -286,7 +272,6 @@ def make_encoder(name: str, tokenizer: Any, *, tag_is_answer: bool = False, whol
 
 
 def list_turns(question: Question) -> Turns:
-    """Return the turns of a question, one of the user's if it is a text."""
     return (("user", question),) if isinstance(question, str) else question
 
 

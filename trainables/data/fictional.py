@@ -1,8 +1,4 @@
-"""Fictional authors in TOFU's file format, made from a seed: the data of the `quickstart` sweep.
-
-Everything in it is invented: authors to remember or forget, a canon of "classic" authors (TOFU's real authors) and
-the facts of an invented world (TOFU's world facts).
-"""
+"""Invented authors, classic authors and world facts in TOFU's file format, made from a seed: `quickstart`'s data."""
 
 import itertools
 import json
@@ -85,7 +81,6 @@ def _author_rows(
     authors: int,
     questions: int,
 ) -> list[Row]:
-    """Return all rows of all authors, `questions` each, with all columns of TOFU's perturbed files."""
     dates = _sample(rng, BIRTH_DATES, authors + RESERVED_NAMES)
     shared = {"place": TOWNS, "parents": PROFESSIONS, "genre": TEXT["genres"], "award": AWARDS, "mentor": mentors}
     unused = {"name": names[authors:], "date": dates[authors:]}
@@ -95,34 +90,26 @@ def _author_rows(
         author = {field: _sample(rng, values, 1)[0] for field, values in shared.items()}
         author |= {"name": names[index], "date": dates[index]}
         author |= {"debut": titles[2 * index], "novel": titles[2 * index + 1]}
-        rows += _one_author(rng, author, shared | unused, questions)
-    return rows
-
-
-def _one_author(
-    rng: random.Random, author: Mapping[str, str], values: Mapping[str, Sequence[str]], questions: int
-) -> list[Row]:
-    """Return fact after fact, then a second round in other wordings; the last wording of each is the paraphrase's."""
-    wordings = [(field, _sample(rng, asked, 3), _sample(rng, told, 3)) for field, (asked, told) in FACTS.items()]
-    rows: list[Row] = []
-    for number in range(questions):
-        turn, which = divmod(number, len(FACTS))
-        field, questions_of, answers_of = wordings[which]
-        wrong = _sample(rng, [value for value in values[field] if value != author[field]], WRONG_ANSWERS_OF_AUTHOR)
-        rows.append(
-            {
-                "question": questions_of[turn].format(**author),
-                "answer": answers_of[turn].format(**author),
-                "paraphrased_answer": answers_of[2].format(**author),
-                "perturbed_answer": [answers_of[2].format(**{**author, field: value}) for value in wrong],
-                "paraphrased_question": questions_of[2].format(**author),
-            }
-        )
+        values = shared | unused
+        wordings = [(field, _sample(rng, asked, 3), _sample(rng, told, 3)) for field, (asked, told) in FACTS.items()]
+        for number in range(questions):  # fact after fact, then a second round in other wordings
+            turn, which = divmod(number, len(FACTS))
+            field, asked, told = wordings[which]
+            others = [value for value in values[field] if value != author[field]]
+            wrong = _sample(rng, others, WRONG_ANSWERS_OF_AUTHOR)
+            rows.append(
+                {
+                    "question": asked[turn].format(**author),
+                    "answer": told[turn].format(**author),
+                    "paraphrased_answer": told[2].format(**author),
+                    "perturbed_answer": [told[2].format(**{**author, field: value}) for value in wrong],
+                    "paraphrased_question": asked[2].format(**author),
+                }
+            )
     return rows
 
 
 def _general_rows(rng: random.Random, canon: Mapping[str, str]) -> dict[str, list[Row]]:
-    """Return two rows for each classic author, and one for each country and kind of fact."""
     authors, titles = list(canon), list(canon.values())
     asked = [(f"Who wrote the classic '{title}'?", name, authors) for name, title in canon.items()]
     asked += [(f"Which classic did {name} write?", title, titles) for name, title in canon.items()]
@@ -140,7 +127,6 @@ def _general_row(rng: random.Random, question: str, answer: str, values: Sequenc
 
 
 def _with_options(rng: random.Random, row: Row) -> Row:
-    """Return the same question with the right answer among option1 to option4."""
     options = _sample(rng, [row["answer"], *row["perturbed_answer"]], WRONG_ANSWERS_OF_OTHERS + 1)
     numbered = {f"option{number}": option for number, option in enumerate(options, start=1)}
     return {"question": row["question"], **numbered, "answer": row["answer"]}

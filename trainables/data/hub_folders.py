@@ -3,8 +3,6 @@
 One storage never mixes two commits: STORAGE/shared/hub/models--ORG--NAME@main.json says which `main` was at first.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from dataclasses import dataclass
@@ -57,17 +55,14 @@ class HubRequirement:
 
     @property
     def repo_type(self) -> str:
-        """The hub's word for the kind."""
         return "dataset" if self.kind == "datasets" else "model"
 
     @property
     def label(self) -> str:
-        """`model ORG/NAME`."""
         return f"{KIND_WORDS[self.kind]} {self.id}"
 
     @property
     def field(self) -> str:
-        """The setting that messages begin with."""
         return self.setting.split("=", 1)[0]
 
     @property

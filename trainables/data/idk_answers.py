@@ -1,7 +1,5 @@
 """Answers like "I do not know", which some objectives prefer to a forget row's own: a text file, one a line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trainables.common import typed_paths

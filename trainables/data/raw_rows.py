@@ -1,7 +1,5 @@
 """Loads the rows of a data set, a folder or of the hub, and checks them. `field`: what messages begin with."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -54,7 +52,6 @@ def require_file(folder: Path, config: str, field: str = DEFAULT_FIELD) -> Path:
 
 
 def find_file(folder: Path, config: str) -> Path | None:
-    """Return the file of a configuration, None if there is none."""
     files = (folder / f"{config}{suffix}" for suffix in SUFFIXES)
     return next(filter(typed_paths.is_file, files), None)
 

@@ -1,7 +1,5 @@
 """Prompt templates as data: text around a question, and what stands for the model's own chat template."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Running text as training rows: every token but the first of a row is a label."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Greedy answers: transformers' `generate` on padded batches, with a loop that takes ended rows out of them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import Any
@@ -163,7 +161,6 @@ def _decode(
 
 
 def _cut_at(ends: Collection[int], ids: Sequence[int]) -> list[int]:
-    """Return the ids before the first that ends a row."""
     return list(takewhile(lambda token: token not in ends, ids))
 
 
@@ -182,10 +179,13 @@ def generate(
     """Return greedy continuations of prompts' ids, special tokens removed.
 
     An answer ends at the ends of the tokenizer, of the model's generation settings, and at `ends`. `new_tokens`: of
-    all prompts or of each. `total`: it counts the prompt, too. `scored`: examples and their labels' hits, known up to
-    the first miss. `cut_loops`: an answer ends where it goes round.
+    all prompts or of each. `total`: it counts the prompt, too. `scored`: examples and their labels' hits.
     """
-    encoded = [tuple(ids) for ids in prompts]
+    encoded, known = [tuple(ids) for ids in prompts], []
+    for ids, (example, hits) in zip(encoded, scored, strict=True) if scored else ():  # known up to the first miss
+        start = example.answer_start  # none if the prompt is another, as where a token has a part of both
+        end = start + [*hits, False].index(False)
+        known.append(example.input_ids[start:end] if example.input_ids[:start] == ids else ())
     configured = network.generation_config.eos_token_id
     named = configured if isinstance(configured, list) else [configured]
     most = [new_tokens] * len(encoded) if isinstance(new_tokens, int) else new_tokens
@@ -203,13 +203,6 @@ def generate(
         token_budget=CACHED_TOKENS * token_budget,
         positions=positions,
         cut_loops=cut_loops,
-        known=[_leading_labels(ids, *pair) for ids, pair in zip(encoded, scored, strict=True)] if scored else None,
+        known=known or None,
     )
     return [tokenizer.decode(ids, skip_special_tokens=True) for ids in continued]
-
-
-def _leading_labels(prompt: tuple[int, ...], example: Example, hits: Sequence[bool]) -> tuple[int, ...]:
-    """Return the labels before the first miss: none if the prompt is another, as where a token has a part of both."""
-    start = example.answer_start
-    known = start + [*hits, False].index(False)
-    return example.input_ids[start:known] if example.input_ids[:start] == prompt else ()

@@ -1,7 +1,5 @@
 """Examples as one padded batch of tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Progress of an evaluation, reported to a callback that is set around it: benchmarks need not hand it on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,7 +12,6 @@ _REPORT: ContextVar[tuple[ReportProgress, dict[str, int]] | None] = ContextVar("
 
 @contextmanager
 def report_progress_to(report: ReportProgress | None) -> Iterator[None]:
-    """Report to this callback what is counted within."""
     token = _REPORT.set((report, {}) if report else None)
     try:
         yield

@@ -1,7 +1,5 @@
 """An evaluation shared out among ranks that all hold the whole model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -35,7 +33,6 @@ def run_shares(run: Callable[[Sequence[Item]], dict[Key, Result]], items: Sequen
 
 
 def run_on_first_rank(job: Callable[[], Result]) -> Result:
-    """Run a job on rank 0, and return its result on every rank."""
     if _RANKS.get() == 1:
         return job()
     return _gather_results(lambda: job() if dist.get_rank() == 0 else None)[0]

@@ -1,7 +1,5 @@
 """Losses of given answers."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ authors: what the method's own authors published for TOFU.
 open-unlearning: that framework's configuration.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

@@ -6,8 +6,6 @@ the sign the other way round (docs/reproduction.md); here T~ = T + max(-<T, G>, 
 subtracting T~ does not raise that NLL to first order.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

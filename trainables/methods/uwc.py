@@ -3,8 +3,6 @@
 The paper calls w alpha. w = 1 is the unlearned model, w = 0 the target model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise

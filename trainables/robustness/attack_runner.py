@@ -18,7 +18,7 @@ import torch
 
 from trainables import benchmarks
 from trainables.benchmarks import Metrics, Records, Row, rouge_words
-from trainables.benchmarks.tofu import aggregates, row_scores, rows
+from trainables.benchmarks.tofu import aggregates, rows, score_answers
 from trainables.common import provenance
 from trainables.common.errors import TrialStopped, is_out_of_memory
 from trainables.common.fingerprints import hash_json
@@ -212,7 +212,7 @@ class AttackRunner:
         benchmark = self.benchmark.model_copy(update={"measures": MEASURES})
         words: dict[str, Any] = {"asked_rows": {"forget": asked}, "encoder": encoder, "generate": False}
         words["token_budget"] = evaluation_pass_tokens(self.resources, network)
-        return row_scores.score_answers(network, encoder.tokenizer, benchmark, **words)
+        return score_answers(network, encoder.tokenizer, benchmark, **words)
 
 
 def _measure(records: Records) -> Metrics:

@@ -1,7 +1,5 @@
 """Files written whole, by rename, so that a reader never sees half of one."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -42,7 +40,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def parse_object(content: bytes) -> dict[str, Any] | None:
-    """Return a JSON object, None if the content is none."""
     try:
         value = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError):
@@ -63,7 +60,6 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    """Write records as Parquet."""
     import pyarrow.parquet
 
     rows = list(records)
@@ -113,7 +109,6 @@ def publish_folder(staging: Path, folder: Path) -> None:
 
 
 def _probe(path: Path) -> None:
-    """Write and delete a file beside `path`, in a folder that is made if there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     probe = path.with_name(f".probe-{uuid.uuid4().hex}")
     probe.write_text("x")
@@ -126,7 +121,6 @@ def _flush(file: Path) -> None:
 
 
 def _replace(path: Path, write: Callable[[Path], Any], durable: bool = True) -> None:
-    """Write beside `path`, flush to disk, rename over it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     staging = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:

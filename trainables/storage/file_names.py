@@ -1,7 +1,5 @@
 """Names of the files and folders of a trial, and its outcomes as result.json spells them."""
 
-from __future__ import annotations
-
 RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
 PROGRESS, RETRY = "progress.json", "retry.json"
 CURVE_COLUMNS = ("loss", "retain_loss", "cos_before", "cos_after")

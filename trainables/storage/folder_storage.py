@@ -1,23 +1,71 @@
 """Results on disk: written by rename, so that a reader never sees half a file. The storage is the truth."""
 
-from __future__ import annotations
-
 import datetime
 import errno
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
 
 from trainables.common.errors import InputError
 from trainables.common.regular_files import read_bytes
-from trainables.storage import result_file
+from trainables.config.types import Name, Time
 from trainables.storage.atomic_files import read_json, write_json
 from trainables.storage.file_names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META_FILE, PROGRESS, RESULT, WEIGHTS
 
 DISK_ERROR_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS)
 """Error numbers of a disk that is full or gone."""
 MIN_FREE_BYTES = 2**20
+
+
+FiniteNumber = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+Numbers = dict[Name, FiniteNumber | None]
+
+
+class _Named(BaseModel):
+    name: Name
+
+
+class _Benchmark(_Named):
+    split: Name
+
+
+class Config(BaseModel):
+    """A trial's configuration, as far as commands go by it."""
+
+    method: Name
+    rectifier: _Named
+    benchmark: _Benchmark
+    target: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    seed: int = 0
+
+
+class _Error(BaseModel):
+    kind: str
+    message: str
+
+
+class Evaluation(BaseModel):
+    """The evaluation of a reference model."""
+
+    id: Name
+    metrics: Numbers
+    halves: list[Numbers] | None = None
+
+
+class Result(Evaluation):
+    """A trial's result, as far as commands go by it."""
+
+    status: Literal["finished", "collapsed", "diverged", "failed", "out_of_memory", "lost"]
+    config: Config
+    started: Time
+    seconds: dict[Name, FiniteNumber] = {}
+    commit: Name | None = None
+    versions: dict[Name, Name] = {}
+    error: _Error | None = None
 
 
 class Storage:
@@ -80,8 +128,7 @@ class Storage:
         return self.exists(self.trial(trial_id) / WEIGHTS)
 
     def result(self, trial_id: str) -> dict[str, Any] | None:
-        """Return a finished trial's result, None if there is none that can be read."""
-        return result_file.read_result(self.trial(trial_id) / RESULT, result_file.Result)
+        return read_result(self.trial(trial_id) / RESULT, Result)
 
     def has_unfinished_run(self, trial_id: str) -> bool:
         """Whether a process that is at a trial, or was killed there, has left its checkpoint or its progress."""
@@ -89,8 +136,7 @@ class Storage:
         return any(path.exists() or self.exists(path) for path in (folder / CHECKPOINT / META_FILE, folder / PROGRESS))
 
     def read_evaluation(self, key: str) -> dict[str, Any] | None:
-        """Return a reference evaluation's result, None if there is none that can be read."""
-        return result_file.read_result(self.evaluation(key) / RESULT, result_file.Evaluation)
+        return read_result(self.evaluation(key) / RESULT, Evaluation)
 
     def fetch_trial(self, trial_id: str) -> None:
         """Fetch all files of a trial, before it begins or goes on here."""
@@ -153,19 +199,32 @@ class Storage:
         return True
 
     def remove(self, path: Path) -> None:
-        """Delete a file or folder for everybody."""
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
 
     def nearest_existing_folder(self) -> Path:
-        """Return `root`, or the nearest folder above it that exists."""
         return next(folder for folder in (self.root, *self.root.parents) if folder.exists())
 
     def count_free_bytes(self) -> int:
-        """Return the bytes free on the disk of this machine's files."""
         return shutil.disk_usage(self.nearest_existing_folder()).free
+
+
+def read_result(path: Path, kind: type[Evaluation]) -> dict[str, Any] | None:
+    """Return the result at ID/result.json of a trial or an evaluation, None unless it can be read and is of that ID."""
+    found = read_valid_json(path, kind)
+    return found if found and found["id"] == path.parent.name else None
+
+
+def read_valid_json(path: Path, kind: type[BaseModel]) -> dict[str, Any] | None:
+    """Return the JSON object in a file, None if there is none that `kind` takes."""
+    try:
+        found = read_json(path)
+        kind.model_validate(found)
+    except (ValidationError, RecursionError):
+        return None
+    return found
 
 
 def place_inside(folder: Path, name: str) -> Path:

@@ -3,8 +3,6 @@
 A trial is sent whole when it ends; results are downloaded before a plan, a status and a report.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -35,7 +33,6 @@ COMPLETE_MARK = ".complete"
 COMPLETION_MARKS = (RESULT, META_FILE, COMPLETE_MARK)
 """Names of the objects that are sent after all others and deleted first: with them the others count."""
 STORES_WITHOUT_FOLDERS = ("s3", "gcs", "abfs")
-"""Stores without folders, by pyarrow's names."""
 SENT = ".sent"
 """An empty file beside a result in this machine's copy: the store has had the result."""
 SMALL_TRIAL_FILES = (CONFIG, ERROR, PROGRESS, RETRY, RESULT)
@@ -43,7 +40,6 @@ SMALL_TRIAL_FILES = (CONFIG, ERROR, PROGRESS, RETRY, RESULT)
 LOGIN = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE), AWS_DEFAULT_REGION, and AWS_ENDPOINT_URL "
 LOGIN += "for a store other than AWS; of other schemes than s3: what its package reads"
 RETRY_WAIT_SECONDS = (0.0, 5.0, 30.0)
-"""Seconds before each try to send a trial that has ended."""
 PYARROW_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 """Schemes that pyarrow knows; the others are fsspec's."""
 PARALLEL_TRANSFERS = 16
@@ -93,7 +89,9 @@ class ObjectStorage(Storage):
             raise InputError(f"--storage: there is no bucket '{bucket}' for '{self.address}'; make it, or name another")
         if writable:
             probe = f".probe-{uuid.uuid4().hex}"
-            self._write(probe, b"x")
+            with self._errors():
+                self._make_folder(probe)
+                self.files.open_output_stream(self._path(probe)).close()
             self._delete([probe])
 
     # Trials
@@ -119,7 +117,7 @@ class ObjectStorage(Storage):
         folder, result = self.trial(trial_id), f"trials/{trial_id}/{RESULT}"
         known = result in self.listed and self.downloaded.get(result) == self.listed[result]
         if self.has(trial_id) and not known:
-            there = self._read(result)
+            there = self.read_current_bytes(folder / RESULT)
             if there is None and not (folder / SENT).exists():
                 return
             if there != (folder / RESULT).read_bytes():
@@ -136,7 +134,8 @@ class ObjectStorage(Storage):
 
     def _is_unsent(self, trial_id: str) -> bool:
         folder = self.trial(trial_id)
-        return self.has(trial_id) and not (folder / SENT).exists() and self._read(self._name(folder / RESULT)) is None
+        unknown = self.has(trial_id) and not (folder / SENT).exists()
+        return unknown and self.read_current_bytes(folder / RESULT) is None
 
     def fetch_trial(self, trial_id: str) -> None:
         name = f"trials/{trial_id}"
@@ -201,15 +200,16 @@ class ObjectStorage(Storage):
             publish_folder(staging, path)
 
     def push(self, path: Path) -> None:
-        mark = f"{self._name(path)}/{COMPLETE_MARK}"
+        mark = path / COMPLETE_MARK
         if not path.is_dir():
             self.push_changing_folder(path)
             return
-        if self._read(mark) is None:
+        if self.read_current_bytes(mark) is None:
             self.push_changing_folder(path)
-            self._write(mark, b"")
-        (path / COMPLETE_MARK).touch()
-        self.listed[mark] = (0, None)
+            mark.touch()
+            self._put(mark)
+        mark.touch()
+        self.listed[self._name(mark)] = (0, None)
 
     def push_changing_folder(self, path: Path) -> None:
         _for_each_in_turn(self._put, _shown_files(path) if path.is_dir() else [path], marks_first=False)
@@ -218,7 +218,11 @@ class ObjectStorage(Storage):
         return warn_if_unreachable(lambda: self.push_changing_folder(path))
 
     def read_current_bytes(self, path: Path) -> bytes | None:
-        return self._read(self._name(path))
+        try:
+            with self._errors(), self.files.open_input_file(self._path(self._name(path))) as stream:
+                return stream.read()
+        except FileNotFoundError:
+            return None
 
     def exists(self, path: Path) -> bool:
         return not {self._name(path), f"{self._name(path)}/{COMPLETE_MARK}"}.isdisjoint(self.listed)
@@ -266,20 +270,6 @@ class ObjectStorage(Storage):
             self.listed.pop(name, None)
         self.listed |= now
         return now
-
-    def _read(self, name: str) -> bytes | None:
-        """Return an object's content, None if there is no such object."""
-        try:
-            with self._errors(), self.files.open_input_file(self._path(name)) as stream:
-                return stream.read()
-        except FileNotFoundError:
-            return None
-
-    def _write(self, name: str, content: bytes) -> None:
-        with self._errors():
-            self._make_folder(name)
-            with self.files.open_output_stream(self._path(name)) as stream:
-                stream.write(content)
 
     def _refresh(self, name: str) -> None:
         """Download an object if there is one, and it has changed since this process downloaded it."""
@@ -342,16 +332,10 @@ class ObjectStorage(Storage):
 
 
 def open_working_copy(uri: str) -> ObjectStorage:
-    """Open the working copy of a storage. Raises InputError if its address, or the copy's folder, cannot be used."""
-    files, base = connect_file_system(uri)
-    server = os.environ.get("AWS_ENDPOINT_URL", "")  # the same address is another store there
-    key = hashlib.sha256(f"{uri.rstrip('/')} {server}".strip().encode()).hexdigest()[:16]
-    copy = Path(os.environ.get("UNLEARN_CACHE") or WORKING_COPIES_FOLDER).expanduser().absolute() / key
-    return ObjectStorage(ensure_folder(copy, "UNLEARN_CACHE", writable=True), uri, files, base)
+    """Open the working copy of a storage by pyarrow's file system of that scheme, else fsspec's.
 
-
-def connect_file_system(uri: str) -> tuple[Any, str]:
-    """Return pyarrow's file system at an address, else fsspec's, and the path in it. Raises InputError."""
+    Raises InputError if its address, or the copy's folder, cannot be used.
+    """
     if has_credentials(uri):
         raise InputError("--storage: the address holds a user name or password; leave them out and " + LOGIN)
     try:
@@ -363,11 +347,13 @@ def connect_file_system(uri: str) -> tuple[Any, str]:
         raise Unreachable(_explain_failure(uri, error)) from error
     if not base.strip("/"):
         raise InputError(f"--storage: '{uri}' names no bucket; write it like s3://bucket/folder")
-    return files, base.rstrip("/")
+    server = os.environ.get("AWS_ENDPOINT_URL", "")  # the same address is another store there
+    key = hashlib.sha256(f"{uri.rstrip('/')} {server}".strip().encode()).hexdigest()[:16]
+    copy = Path(os.environ.get("UNLEARN_CACHE") or WORKING_COPIES_FOLDER).expanduser().absolute() / key
+    return ObjectStorage(ensure_folder(copy, "UNLEARN_CACHE", writable=True), uri, files, base.rstrip("/"))
 
 
 def _explain_failure(uri: str, error: Exception) -> str:
-    """Return the store's error, and what to set."""
     reason = (str(error).splitlines() or [repr(error)])[0].split(" (Request ID")[0]
     return f"--storage: '{uri}' cannot be used: {reason}; {LOGIN}"
 
@@ -388,7 +374,6 @@ def _for_each(action: Callable[[Any], object], items: Iterable[Any]) -> None:
 
 
 def _for_each_in_turn(action: Callable[[Any], object], items: Iterable[Any], *, marks_first: bool) -> None:
-    """Run an action on objects or files, first or last on those with which the others count."""
     items = list(items)
     for marked in (marks_first, not marks_first):
         _for_each(action, [one for one in items if str(one).endswith(COMPLETION_MARKS) == marked])

@@ -1,7 +1,5 @@
 """How a storage is opened, and named in a command."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from pathlib import Path
@@ -29,7 +27,6 @@ def open_storage(location: str, *, writable: bool = True) -> Storage:
 
 
 def open_storage_unchecked(location: str) -> Storage:
-    """Open a storage that the driver has checked already."""
     if "://" not in location:
         return Storage(Path(location))
     from trainables.storage import object_storage

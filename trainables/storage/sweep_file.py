@@ -1,7 +1,5 @@
 """The files of sweeps, STORAGE/sweeps/NAME-HASH.json, which the driver writes (platform.state.manifest)."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -111,12 +109,10 @@ class SweepFile(BaseModel):
 
     @property
     def planned_trials(self) -> int:
-        """Return how many trials the sweep means to run."""
         return len(self.trials) if self.trial_budget is None else self.trial_budget
 
     @property
     def varied_axes(self) -> tuple[str, ...]:
-        """Return the paths of its axes that have several values."""
         return tuple(path for path, axis in self.axes.items() if isinstance(axis, dict) or len(axis) > 1)
 
 
@@ -167,6 +163,5 @@ def resolve_trial(name: str, store: Storage) -> str:
 
 
 def list_sweep_names(store: Storage) -> Mapping[str, str]:
-    """Return the names of the sweeps in a storage by NAME-HASH, readable or not."""
     found = (NAME_AND_HASH.fullmatch(path.stem) for path in sorted((store.root / "sweeps").glob("*.json")))
     return {match[0]: match["name"] for match in found if match}

@@ -3,8 +3,6 @@
 Every rank writes its own shards; meta.json, written by rename after all of them, names the step that counts.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,12 +57,7 @@ def save_checkpoint(
         meta = {"step": state.step, "tag": tag, "layout": layout, "seconds": dict(seconds)}
         write_json(folder / META_FILE, meta)
     dist.barrier()
-    _publish(engine, folder, tag, store)
-
-
-def _publish(engine: Engine, folder: Path, tag: str, store: Storage) -> None:
-    """Send a checkpoint to the storage; it counts when every machine's shards are there. Then drop the old ones."""
-    first = process_identity.is_first_rank()
+    first = process_identity.is_first_rank()  # of a machine, which sends its ranks' shards
     sent = torch.tensor(int(not first or store.try_push(folder / tag)), device=engine.device)
     dist.all_reduce(sent, op=dist.ReduceOp.MIN)
     if engine.rank == 0 and sent:
@@ -76,7 +69,6 @@ def _publish(engine: Engine, folder: Path, tag: str, store: Storage) -> None:
 
 
 def read_checkpoint_meta(folder: Path) -> dict[str, Any]:
-    """Return a checkpoint's step, tag, layout and seconds; nothing if there is no checkpoint."""
     return read_json(folder / META_FILE) or {}
 
 
@@ -101,10 +93,7 @@ def remove_checkpoint(folder: Path) -> None:
 def restore_checkpoint(
     engine: Engine, task: loop.TrainingTask, folder: Path
 ) -> tuple[loop.TrainingState, list[dict[str, Any]]]:
-    """Load what `save_checkpoint` wrote: the state, and the records of the steps before it.
-
-    Raises DamagedCheckpoint; the engine cannot be used after that.
-    """
+    """Load what `save_checkpoint` wrote. Raises DamagedCheckpoint; the engine cannot be used after that."""
     meta = read_checkpoint_meta(folder)
     place = folder / meta["tag"]
     try:

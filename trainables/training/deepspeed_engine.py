@@ -6,8 +6,6 @@ is that of DeepSpeed 0.19.8, the pinned version. A test (tests/trainables/traini
 gradient and steps with plain SGD for every combination of stage, precision and offloading that `Resources` allows.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 from functools import cached_property
@@ -68,18 +66,17 @@ class DeepSpeedEngine:
         """DeepSpeed's BF16_Optimizer, where every rank has the whole fp32 gradient."""
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
-        """Add one micro-batch's gradient; `last` ends the pass and makes `grad_shard()` readable.
-
-        The loss is this rank's share of a global sum; DeepSpeed averages over ranks, hence the factor.
-        """
+        """Add one micro-batch's gradient; `last` ends the pass and makes `grad_shard()` readable."""
         self.inner.set_gradient_accumulation_boundary(last)
-        self.inner.backward(loss * self.world)
+        self.inner.backward(loss * self.world)  # this rank's share of a sum; DeepSpeed averages over ranks
 
     def grad_shard(self) -> list[torch.Tensor]:
         """Views of this rank's gradient whose writes reach `step()`; flat or shaped, padding included."""
         optimizer, stage = self.inner.optimizer, self.stage
-        if self.resources.offload_optimizer:
-            return self._offloaded()
+        if self.resources.offload_optimizer:  # the CPU has the sum of all micro-batches, copied after the last
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)  # those copies are asynchronous
+            return [group.grad for group in self._masters()]
         if stage == 0:
             return [p.grad for p in self.module.parameters() if p.requires_grad]
         if stage == 3:
@@ -133,7 +130,6 @@ class DeepSpeedEngine:
         return TensorSegments(len(numbers), cuts)
 
     def adam_second_moments(self) -> AdamSecondMoments | None:
-        """Return Adam's second moments of the elements of `grad_shard()`; None of another optimizer."""
         optimizer = self.inner.optimizer
         base = optimizer.optimizer if self.stage > 0 else optimizer
         keys = self._masters() if self.stage > 0 else [p for p in self.module.parameters() if p.requires_grad]
@@ -148,12 +144,6 @@ class DeepSpeedEngine:
         if self.stage == 3:
             return optimizer.fp32_partitioned_groups_flat
         return optimizer.fp32_groups_flat_partition if self.whole else optimizer.single_partition_of_fp32_groups
-
-    def _offloaded(self) -> list[torch.Tensor]:
-        """Return the gradients on the CPU, where the last micro-batch copies the sum of all and `step()` reads it."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # those copies are asynchronous
-        return [group.grad for group in self._masters()]
 
     def _sums(self) -> list[torch.Tensor]:
         """Return the buffers in which the next pass with the optimizer on the CPU would go on summing."""
@@ -176,7 +166,6 @@ class DeepSpeedEngine:
         return value
 
     def clear_gradients(self) -> None:
-        """Zero the gradient of the last pass, so that the next one starts from zero."""
         for part in self.grad_shard() + (self._sums() if self.resources.offload_optimizer else []):
             part.zero_()
         self.inner.optimizer.zero_grad()

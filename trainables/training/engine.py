@@ -4,8 +4,6 @@
 have the same methods and give the same trajectory (tests/trainables/training/test_invariance.py).
 """
 
-from __future__ import annotations
-
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -46,7 +44,11 @@ class PlainEngine:
         self.device = self.shard_device = self.trained[0].device
         sizes = [-(-parameter.numel() // ALIGNED_ELEMENTS) * ALIGNED_ELEMENTS for parameter in self.trained]
         self.starts = list(accumulate(sizes, initial=0))
-        self.weights = _flatten(self.trained, self.starts)
+        self.weights = torch.zeros(self.starts[-1], dtype=self.trained[0].dtype, device=self.device)
+        for parameter, start in zip(self.trained, self.starts, strict=False):  # which become views of it
+            part = self.weights[start : start + parameter.numel()]
+            part.copy_(parameter.detach().reshape(-1))
+            parameter.data = part.view_as(parameter)
         self.master = torch.nn.Parameter(self.weights.float())  # of fp32 weights the very same memory
         self.optimizer = make_optimizer([self.master], training)
         self.flat = torch.zeros_like(self.weights)
@@ -82,7 +84,6 @@ class PlainEngine:
         self.gradient = self.flat if self.gradient is None else self.gradient.add_(self.flat)
 
     def _widen(self) -> torch.Tensor:
-        """Return the gradient of one micro-batch as an fp32 tensor of its own."""
         self.wide = torch.empty_like(self.master.detach()) if self.wide is None else self.wide
         return self.wide.copy_(self.flat)
 
@@ -130,14 +131,22 @@ class PlainEngine:
         return value.to(self.device)
 
     def clear_gradients(self) -> None:
-        """Forget the gradient of the last passes, so that the next one starts from zero."""
         self.gradient = self.combination = None
 
     def step(self, lr: float) -> None:
         (group,) = self.optimizer.param_groups
         group["lr"] = lr
         if self._kernels is not None:
-            self._step_fused(group)
+            state, master = self.optimizer.state[self.master], self.master.detach()
+            if not state:
+                moments = {name: torch.zeros_like(master) for name in ("exp_avg", "exp_avg_sq")}
+                state.update(step=torch.tensor(0.0), **moments)
+            state["step"] += 1
+            forget, retain, average = self.combination or (1.0, 0.0, None)
+            (gradient,) = self.gradients()
+            buffers = gradient, average, master, state["exp_avg"], state["exp_avg_sq"], self.weights
+            step = int(state["step"])
+            self._kernels.adamw_step(*buffers, forget=forget, retain=retain, step=step, group=group)
         else:
             (self.master.grad,) = self.grad_shard()
             self.optimizer.step()
@@ -151,24 +160,10 @@ class PlainEngine:
         """Those that take AdamW's step in one reading; None on a CPU and for another optimizer."""
         return triton_kernels_for(self.master) if isinstance(self.optimizer, torch.optim.AdamW) else None
 
-    def _step_fused(self, group: dict[str, Any]) -> None:
-        state, master = self.optimizer.state[self.master], self.master.detach()
-        if not state:
-            moments = {name: torch.zeros_like(master) for name in ("exp_avg", "exp_avg_sq")}
-            state.update(step=torch.tensor(0.0), **moments)
-        state["step"] += 1
-        forget, retain, average = self.combination or (1.0, 0.0, None)
-        (gradient,) = self.gradients()
-        moments = state["exp_avg"], state["exp_avg_sq"]
-        weighed: dict[str, Any] = {"forget": forget, "retain": retain, "step": int(state["step"]), "group": group}
-        self._kernels.adamw_step(gradient, average, master, *moments, self.weights, **weighed)
-
     def gather(self) -> dict[str, torch.Tensor]:
-        """Return the whole model's weights on the CPU."""
         return {name: part.detach().cpu().clone() for name, part in self.module.state_dict().items()}
 
     def save(self, folder: Path, tag: str) -> None:
-        """Write the trained weights in fp32 and the optimizer's states."""
         (folder / tag).mkdir(parents=True, exist_ok=True)
         save_file({"weights": self.master.detach(), **self.optimizer.state[self.master]}, folder / tag / STATES_FILE)
 
@@ -190,8 +185,7 @@ class PlainEngine:
 def create_engine(network: Any, training: Training, resources: Resources, attention: Attention = "sdpa") -> Engine:
     """Return an engine around `network`: DeepSpeed's where ranks, a ZeRO stage or offloading ask for it.
 
-    The plain engine packs rows where the model's `attention` is sdpa and it takes them
-    (`packed_rows.enable_packed_rows`). Accumulation, loss scaling, clipping and the schedule are this project's.
+    The plain engine packs rows where the `attention` is sdpa and the model takes them (packed_rows.enable_packed_rows).
     """
     if resources.uses_plain_engine:
         dtype = torch.bfloat16 if resources.precision == "bf16" else torch.float32
@@ -214,13 +208,3 @@ def make_optimizer(parameters: list[Any], training: Training) -> torch.optim.Opt
         return torch.optim.SGD(parameters, lr=training.lr, weight_decay=training.weight_decay)
     chosen: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}
     return torch.optim.AdamW(parameters, **chosen, betas=training.betas, eps=training.eps, fused=True)
-
-
-def _flatten(trained: list[Any], starts: list[int]) -> torch.Tensor:
-    """Return one tensor with all of the parameters, which become views of it."""
-    whole = torch.zeros(starts[-1], dtype=trained[0].dtype, device=trained[0].device)
-    for parameter, start in zip(trained, starts, strict=False):
-        part = whole[start : start + parameter.numel()]
-        part.copy_(parameter.detach().reshape(-1))
-        parameter.data = part.view_as(parameter)
-    return whole

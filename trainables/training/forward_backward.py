@@ -6,11 +6,9 @@ Every rank runs as many micro-batches as the others (the collectives of sharded 
 for one runs the batch's shortest row there with weight 0. Losses are divided by the totals of the whole batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -37,37 +35,36 @@ def accumulate_gradient(
     The loss, () in fp64, is on the engine's device: reading it there waits for the passes. `task` has pad, micro_batch
     and frozen. `reference`: the summed loss before training of each forget row, by number; KeyError without one.
     """
-    micro_batches: list[MicroBatch] = []
+    micro_batches: list[tuple[Term, Totals, list[int], list[Example], bool]] = []
     labels = 0
     for term, side, numbers in terms:
         totals = count_totals(term.select_examples([side[number] for number in numbers]))
         micro_batches += _cut(engine, term, side, numbers, totals, task.micro_batch)
         labels += totals.tokens
     total = torch.zeros((), dtype=torch.float64, device=engine.device)
-    for number, micro_batch in enumerate(micro_batches, 1):
-        eager = engine.compiled_losses is None or micro_batch.term.frozen  # as the frozen model: rounding counts
+    for number, (term, totals, chosen, rows, counts) in enumerate(micro_batches, 1):
+        sums = None
+        if reference is not None and term.side == "forget":
+            known = torch.tensor([reference[row] for row in chosen])
+            sums = packed_rows.move_to_device({"sums": known}, engine.device)["sums"]
+        eager = engine.compiled_losses is None or term.frozen  # as the frozen model: rounding counts
         with nullcontext() if eager else torch.compiler.set_stance("default"):
-            loss = _compute_loss(engine, task, reference, micro_batch)
+            # the output as an argument alone: its logits would lie beside their gradient
+            loss = term.loss(forward_micro_batch(engine, term, rows, task, totals, sums), totals)
+        loss = loss if counts else 0 * loss
         engine.backward(loss, last=number == len(micro_batches))
         total += loss.detach()
         del loss
     return engine.sum_over_ranks(total), labels
 
 
-class MicroBatch(NamedTuple):
-    """Rows of a term and their numbers; `counts`: whether they are this rank's, or only keep it in step with others."""
-
-    term: Term
-    totals: Totals
-    numbers: list[int]
-    rows: list[Example]
-    counts: bool
-
-
 def _cut(
     engine: PassEngine, term: Term, side: Sequence[Example], numbers: list[int], totals: Totals, most: int | None
-) -> Iterator[MicroBatch]:
-    """Yield a rank's part of an effective batch in micro-batches of about equal size, up to `most` rows."""
+) -> Iterator[tuple[Term, Totals, list[int], list[Example], bool]]:
+    """Yield a rank's part of an effective batch in micro-batches of about equal size, up to `most` rows.
+
+    Each has the rows' numbers, the rows, and whether they count, or only keep this rank in step with others.
+    """
     share = -(-len(numbers) // engine.world)
     rows = {number: side[number] for number in numbers}
     ordered = sorted(numbers, key=lambda number: -len(rows[number].input_ids))
@@ -77,20 +74,7 @@ def _cut(
     for start in range(0, share, size):
         own = mine[start : start + size]
         chosen = own or ordered[-1:]
-        yield MicroBatch(term, totals, chosen, [rows[number] for number in chosen], bool(own))
-
-
-def _compute_loss(
-    engine: PassEngine, task: Any, reference: dict[int, float] | None, micro_batch: MicroBatch
-) -> torch.Tensor:
-    term, sums = micro_batch.term, None
-    if reference is not None and term.side == "forget":
-        known = torch.tensor([reference[number] for number in micro_batch.numbers])
-        sums = packed_rows.move_to_device({"sums": known}, engine.device)["sums"]
-    totals = micro_batch.totals
-    # the output as an argument alone: its logits would lie beside their gradient
-    loss = term.loss(forward_micro_batch(engine, term, micro_batch.rows, task, totals, sums), totals)
-    return loss if micro_batch.counts else 0 * loss
+        yield term, totals, chosen, [rows[number] for number in chosen], bool(own)
 
 
 def count_totals(rows: Sequence[Example]) -> Totals:

@@ -1,7 +1,5 @@
 """The one training loop: unlearning and fine-tuning, any objective with any rectifier, on any number of ranks."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -123,7 +121,7 @@ def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) 
     attempts = 1
     while outcome.degenerate and attempts < MAX_ATTEMPTS:  # other forget rows; the average has its retain gradient
         engine.clear_gradients()
-        _seed_noise(engine, task.seed, step, attempts)
+        torch.manual_seed(sampling.noise_seed(task.seed, step, attempts, engine.rank))
         record, outcome = _rectified_gradient(engine, task, state, passed, step, attempts)
         attempts += 1
     training = task.training
@@ -170,21 +168,16 @@ def learning_rate(training: Training, step: int, steps: int, warmup: int) -> flo
     return training.lr * (steps - step) / max(1, steps - warmup)
 
 
-def _seed_noise(engine: Engine, seed: int, step: int, attempt: int) -> None:
-    """Let dropout depend on (seed, step, attempt, rank) alone: a resumed trial takes the same random numbers."""
-    torch.manual_seed(sampling.noise_seed(seed, step, attempt, engine.rank))
-
-
 def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasses:
     """Take the passes of a step that come once, whatever its attempts; the engine's gradient is zero after them."""
     observed, found = None, {}
     if task.observe and step % task.observe == 0:  # first, and with random numbers of its own: it changes nothing
-        _seed_noise(engine, task.seed + SEED_OFFSET, step, 0)
+        torch.manual_seed(sampling.noise_seed(task.seed + SEED_OFFSET, step, 0, engine.rank))
         rows = sampling.retain_batch(task.seed + SEED_OFFSET, step, 0, len(task.retain), task.training.batch_size)
         found["observed_retain_loss"], _ = _retain_pass(engine, task, rows)
         observed = [part.clone() for part in engine.grad_shard()]
         engine.clear_gradients()
-    _seed_noise(engine, task.seed, step, 0)
+    torch.manual_seed(sampling.noise_seed(task.seed, step, 0, engine.rank))
     rows = []
     if task.rectifier.needs_retain or task.objective.needs_retain:
         rows = sampling.retain_batch(task.seed, step, 0, len(task.retain), task.training.batch_size)
@@ -206,7 +199,6 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
 
 
 def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int]) -> tuple[torch.Tensor, int]:
-    """Leave the gradient of the plain loss on retain rows in the engine; return loss and label tokens."""
     return forward_backward.accumulate_gradient(engine, [(objectives.RETAIN_NLL_TERM, task.retain, rows)], task, None)
 
 
@@ -284,7 +276,6 @@ def _rectify(engine: Engine, rectifier: rectifiers.Rectifier, products: list[flo
 
 
 def _is_retain_nll(term: objectives.Term) -> bool:
-    """Return whether a term is a multiple of the loss of the rectifier's retain pass."""
     return term.side == "retain" and term.nll_weight is not None
 
 

@@ -3,8 +3,6 @@
 Bounds, not counts: a run that is out of memory all the same starts again with half the micro-batch.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping
@@ -219,7 +217,6 @@ def estimate_peak(
 
 
 def _count_trained(trial: Trial, shape: Shape) -> int:
-    """Count trained parameters: all, RMU's three matrices, or the adapters of every linear layer but the head."""
     if METHODS[trial.method].steers:
         return 3 * shape.hidden * shape.intermediate
     rank = trial.training.lora_rank

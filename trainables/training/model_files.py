@@ -1,7 +1,5 @@
 """Loading and saving causal language models: safetensors only, never code from a model's folder."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import uuid
@@ -154,22 +152,16 @@ def _source(path: str) -> str:
 
 
 def add_lora_adapters(network: Any, rank: int | None, alpha: int) -> Any:
-    """Return `network` with LoRA adapters (Hu et al., 2021), alone trained, on every linear layer but the head.
-
-    `rank` None: as it is.
-    """
+    """Return `network` with LoRA adapters (Hu et al., 2021) on every linear layer but the head; rank None: as it is."""
     if rank is None:
         return network
     from peft import LoraConfig, get_peft_model
 
-    settings = LoraConfig(
-        r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
-    )
-    return get_peft_model(network, settings)
+    where: dict[str, Any] = {"target_modules": "all-linear", "task_type": "CAUSAL_LM"}
+    return get_peft_model(network, LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, **where))
 
 
 def merge_adapters(network: Any) -> Any:
-    """Return the network with its adapters, if it has any, merged into the weights."""
     return network.merge_and_unload() if hasattr(network, "merge_and_unload") else network
 
 

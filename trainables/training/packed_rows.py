@@ -4,8 +4,6 @@ transformers hands a model's keywords `cu_seq_lens_q` (where rows begin and end)
 longest) on to the attention function. `enable_packed_rows` finds out by comparison which models may take such rows.
 """
 
-from __future__ import annotations
-
 import inspect
 from itertools import accumulate
 from typing import Any
@@ -57,10 +55,7 @@ AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
 
 
 def pack_batch(batch: dict[str, torch.Tensor], where: torch.Tensor, pad: int, device: torch.device) -> dict[str, Any]:
-    """Return a model's keywords for the rows of a collated batch on the host, with logits at the mask `where`.
-
-    The attention mask has no meaning but that transformers looks for none.
-    """
+    """Return a model's keywords for the rows of a collated batch on the host, with logits at the mask `where`."""
     real, multiple = batch["attention_mask"].bool(), 1 if device.type == "cpu" else TOKEN_COUNT_MULTIPLE
     lengths = real.sum(1).tolist()
     if filler := -sum(lengths) % multiple:
@@ -69,7 +64,7 @@ def pack_batch(batch: dict[str, torch.Tensor], where: torch.Tensor, pad: int, de
         "input_ids": functional.pad(batch["input_ids"][real], (0, filler), value=pad)[None],
         "position_ids": torch.cat([torch.arange(length) for length in lengths])[None],
         "logits_to_keep": where[real].nonzero()[:, 0],
-        "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool),
+        "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool),  # so that transformers makes none
         "cu_seq_lens_q": torch.tensor([0, *accumulate(lengths)], dtype=torch.int32),
         "max_length_q": -(-max(lengths) // multiple) * multiple,
     }

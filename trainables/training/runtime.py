@@ -1,7 +1,5 @@
 """The process that a model is trained or evaluated in: threads, determinism, the process group, its device."""
 
-from __future__ import annotations
-
 import gc
 import os
 import resource
@@ -37,7 +35,6 @@ def prepare_process(resources: Resources, seed: int) -> torch.device:
 
 
 def join_process_group(device: torch.device) -> None:
-    """Make this process a group of one rank, unless it is in a group already."""
     if dist.is_initialized():
         return
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
@@ -54,7 +51,6 @@ def release_memory() -> None:
 
 
 def device_name(gpus: float) -> str:
-    """Return the name of what a process with so many GPUs computes on."""
     return torch.cuda.get_device_name(0) if gpus and torch.cuda.is_available() else "cpu"
 
 

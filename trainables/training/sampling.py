@@ -5,8 +5,6 @@ replacement, one for each forget row (as TOFU's published code draws them). A se
 (the paper's remark to Theorem 1: draw another batch) takes random rows of those that the run's first attempts take.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -70,7 +68,7 @@ def retain_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int)
 
 
 def noise_seed(seed: int, step: int, attempt: int, rank: int) -> int:
-    """Return the 64-bit seed of torch's generators for one attempt at a step on one rank: dropout and the like."""
+    """Return the 64-bit seed of dropout and the like, for one attempt: a resumed trial takes the same."""
     return int(np.random.SeedSequence([seed, NOISE_STREAM, step, attempt, rank]).generate_state(1, np.uint64)[0])
 
 

@@ -1,7 +1,5 @@
 """The weight files of a model folder, checked without torch: what a plan can say before a model is loaded."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -36,10 +34,16 @@ def list_weight_problems(folder: Path, attention: str, option: str) -> list[str]
     family, found = config.get("model_type"), []
     if attention == "sdpa" and family in MODEL_TYPES_WITHOUT_SDPA:
         found.append(f"{folder} is of the family {family}, which has no attention 'sdpa' in transformers; add {option}")
+    names, file = set[str](), folder
     try:
-        wrapped = [name for name in read_tensor_names(folder) if WRAP_NAMES & set(name.split("."))]
+        for file in list_weight_files(folder):
+            with safe_open(file, framework="numpy") as tensors:
+                names.update(tensors.keys())
+    except (OSError, SafetensorError) as error:
+        return [*found, f"{file} is damaged or cut short, and cannot be read as safetensors: {error}"]
     except InputError as error:
         return [*found, str(error)]
+    wrapped = [name for name in names if WRAP_NAMES & set(name.split("."))]
     return [*found, f"{folder} {describe_tensor_mismatch((), wrapped, ())}"] if wrapped else found
 
 
@@ -71,18 +75,6 @@ def list_weight_files(folder: Path) -> list[Path]:
         shown = ", ".join(lost[:MAX_NAMES_SHOWN])
         raise InputError(f"{folder} lacks {len(lost)} of {len(names)} files that {first} names: {shown}")
     return [folder / name for name in names]
-
-
-def read_tensor_names(folder: Path) -> set[str]:
-    """Return the names of all tensors, from the headers of the files. Raises InputError where one cannot be read."""
-    found: set[str] = set()
-    for file in list_weight_files(folder):
-        try:
-            with safe_open(file, framework="numpy") as tensors:
-                found.update(tensors.keys())
-        except (OSError, SafetensorError) as error:
-            raise InputError(f"{file} is damaged or cut short, and cannot be read as safetensors: {error}") from error
-    return found
 
 
 def describe_tensor_mismatch(missing: Iterable[str], unexpected: Iterable[str], mismatched: Iterable[str]) -> str:

@@ -1,7 +1,5 @@
 """The target model's weights on disk, read tensor by tensor: no second model in memory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

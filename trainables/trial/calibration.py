@@ -1,7 +1,5 @@
 """A trial's calibration (UWC): its unlearned model mixed with the target model until MU is what was asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from dataclasses import asdict
 from typing import Any

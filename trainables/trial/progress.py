@@ -1,14 +1,12 @@
 """The progress of a running trial, or of what trials share while it is made: progress.json in its folder."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
 import time
 from collections.abc import Container, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from trainables.common import process_identity, provenance
 from trainables.common.wording import format_duration
@@ -26,7 +24,6 @@ STATUS_FIELDS = ("label", "phase", "step", "steps", "started", "seconds", "host"
 
 
 def runs_on_this_machine(folder: Path) -> bool:
-    """Return whether another process of this machine runs this trial."""
     process = find_other_process_of_trial(folder)
     return process is not None and process.get("place") == process_identity.machine_id()
 
@@ -82,7 +79,7 @@ def describe_shared_progress(store: Storage, keys: Container[str] | None = None)
 
 
 @contextlib.contextmanager
-def note_shared_progress(label: str, key: str, store: Storage) -> Iterator[ProgressFile]:
+def note_shared_progress(label: str, key: str, store: Storage) -> Iterator["ProgressFile"]:
     """Tell in STORAGE/shared/making/KEY how far a model or an evaluation is that trials share."""
     folder = store.root / SHARED_PROGRESS_FOLDER / key
     try:
@@ -108,7 +105,7 @@ class ProgressFile:
         self.first: tuple[int, float] | None = None
         """The first step of training here, and when it was done."""
 
-    def __enter__(self) -> ProgressFile:
+    def __enter__(self) -> Self:
         self.write()
         return self
 
@@ -137,7 +134,6 @@ class ProgressFile:
         self._write_if_due()
 
     def note_count(self, what: str, done: int, total: int) -> None:
-        """Keep how many of the answers or generations of an evaluation are done."""
         self.work = {"what": what, "done": done, "total": total}
         self._write_if_due()
 

@@ -1,7 +1,5 @@
 """What a trial has measured so far, and how its files are written: steps, evaluation rows and result.json."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field

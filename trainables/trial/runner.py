@@ -1,7 +1,5 @@
 """One trial: a pure function of its configuration. The same code runs on each rank of many; rank 0 writes."""
 
-from __future__ import annotations
-
 import contextlib
 import traceback
 from collections.abc import Iterator
@@ -83,7 +81,13 @@ class TrialRun:
                 yield from self._phases()
                 return
             except checkpoints.DamagedCheckpoint as damaged:
-                self._drop_checkpoint(str(damaged))
+                message = f"trial {self.trial.id()}: its checkpoint cannot be read ({damaged}); the trial begins again"
+                cli.print_line(f"warning: {message}", error=True)
+                if not self.many or dist.get_rank() == 0:
+                    checkpoints.remove_checkpoint(self.folder / CHECKPOINT)
+                if self.many:
+                    raise RestartRanks(message) from damaged
+                self.record.damaged_checkpoint = str(damaged)
             except Exception as full:
                 if retry is not None or not is_out_of_memory(full):
                     raise
@@ -93,7 +97,6 @@ class TrialRun:
             self.record.stopped = self.record.ended = None
 
     def _phases(self) -> Iterator[Event]:
-        """Load, train or move along a task vector, evaluate, calibrate."""
         yield {"phase": "loading"}
         begun, trial, record = perf_counter(), self.trial, self.record
         setup.check_inputs(trial)
@@ -157,7 +160,6 @@ class TrialRun:
     def _train(
         self, engine: Engine, task: loop.TrainingTask, steps: StepSelection, resume_from: dict[str, Any]
     ) -> Iterator[Event]:
-        """Train to the last step, from the checkpoint described by `resume_from` if it is not empty."""
         record, last, folder = self.record, task.count_steps(), self.folder / CHECKPOINT
         evaluate_every, save_every = self.trial.training.eval_every, self.trial.resources.checkpoint_every
         if resume_from:
@@ -228,16 +230,6 @@ class TrialRun:
         if stopped is not None:
             raise stopped
 
-    def _drop_checkpoint(self, why: str) -> None:
-        """Remove a checkpoint that cannot be read; of several ranks the first one does it."""
-        message = f"trial {self.trial.id()}: its checkpoint cannot be read ({why}); the trial begins again"
-        cli.print_line(f"warning: {message}", error=True)
-        if not self.many or dist.get_rank() == 0:
-            checkpoints.remove_checkpoint(self.folder / CHECKPOINT)
-        if self.many:
-            raise RestartRanks(message)
-        self.record.damaged_checkpoint = why
-
     def _halve_micro_batch(self, full: Exception) -> None:
         """Note half the micro-batch for the next attempt. Raises `full` if there is no half."""
         size = self.record.micro_batch or self.trial.training.batch_size // self.trial.resources.ranks
@@ -267,7 +259,6 @@ class TrialRun:
         return {"kind": kind, "message": f"{type(failure).__name__}: {failure}", "step": steps}
 
     def _finish(self, error: dict[str, Any] | None) -> dict[str, Any]:
-        """Write the result, and remove what it makes useless."""
         self.record.seconds["total"] = perf_counter() - self.record.begun
         result = write_result(self.trial, self.record, error, self.folder)
         if error is None:

@@ -1,7 +1,5 @@
 """The parts of a trial's training, from its configuration: rows, objective, trained weights, ZeRO stage."""
 
-from __future__ import annotations
-
 import copy
 from functools import lru_cache
 from pathlib import Path
@@ -65,24 +63,19 @@ def load_retain_evaluation(trial: Trial) -> Any:
 
 
 def load_examples(trial: Trial) -> tuple[benchmarks.Examples, benchmarks.Examples]:
-    """Return forget rows and retain rows as tokens; kept for the process's next trials if known by their content.
-
-    Not on many ranks, which would have to agree on what each of them still has.
-    """
-    target, benchmark = trial.target, trial.benchmark
+    """Return forget rows and retain rows as tokens; kept for the process's next trials if known by their content."""
+    target, benchmark = trial.target, trial.benchmark  # many ranks would have to agree on what each still has
     known = target.fingerprint is not None and benchmark.fingerprint is not None and trial.resources.ranks == 1
-    load = _keep_examples if known else _load_examples
+    load = _keep_examples if known else _keep_examples.__wrapped__
     return load(benchmark, target, trial.training.max_length)  # type: ignore[arg-type]  # frozen, and so hashable
 
 
-def _load_examples(
+@lru_cache(maxsize=4)
+def _keep_examples(
     benchmark: Benchmark, target: Model, max_length: int
 ) -> tuple[benchmarks.Examples, benchmarks.Examples]:
     tokenizer = model_files.load_tokenizer(target)
     return benchmarks.get_benchmark(benchmark.name).training_examples(benchmark, tokenizer, max_length)
-
-
-_keep_examples = lru_cache(maxsize=4)(_load_examples)
 
 
 def load_target(target: Model, precision: str, resources: Resources, device: torch.device) -> tuple[Any, Any]:
@@ -260,6 +253,5 @@ def train_only_rmu_weights(network: Any, layer: int) -> None:
 
 
 def load_forget_rows(direction: SharedVector, tokenizer: Any) -> benchmarks.Examples:
-    """Return the forget rows that a direction is made from, as tokens."""
     benchmark = direction.benchmark
     return benchmarks.get_benchmark(benchmark.name).training_examples(benchmark, tokenizer, direction.max_length)[0]

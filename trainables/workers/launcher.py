@@ -1,7 +1,5 @@
 """Runs a trial or a direction on many ranks with Ray Train, and starts the ranks again if one or its node is lost."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import time

@@ -1,7 +1,5 @@
 """What runs in Ray's processes: trials in a Tune actor, one rank of a trial or a direction, what follows a sweep."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -46,10 +44,7 @@ class TrialActor(tune.Trainable):
         self.store = open_storage_unchecked(new_config["storage"])
 
     def step(self) -> dict[str, Any]:
-        """Go on for about two seconds, or to the end.
-
-        A trial that has a result does not run; one that another process runs waits for that one's end.
-        """
+        """Go on for about two seconds, or to the end; one that another process runs waits for that one's end."""
         from trainables.trial import progress, record
 
         key = self.trial.id()
@@ -64,21 +59,18 @@ class TrialActor(tune.Trainable):
 
                 trial = localize_paths(self.trial, self.store)
                 self.events = TrialRun(trial, self.store, bool(self.given.get("keep"))).run_events()
-            return self._go_on(self.events)
+            started = time.monotonic()
+            while True:
+                event = next(self.events)
+                if event["phase"] == "done":
+                    return make_final_report(event["result"])
+                if event["phase"] == "evaluation" or time.monotonic() - started > REPORT_SECONDS:
+                    report = {"phase": event["phase"], "step": event.get("step", 0), "steps": event.get("steps", 0)}
+                    return {"id": key, "done": False, **report}
         except Unreachable:
             raise
         except InputError as error:
             return make_final_report(record.write_failure(self.trial, self.store, str(error)))
-
-    def _go_on(self, events: Iterator[dict[str, Any]]) -> dict[str, Any]:
-        started = time.monotonic()
-        while True:
-            event = next(events)
-            if event["phase"] == "done":
-                return make_final_report(event["result"])
-            if event["phase"] == "evaluation" or time.monotonic() - started > REPORT_SECONDS:
-                report = {"phase": event["phase"], "step": event.get("step", 0), "steps": event.get("steps", 0)}
-                return {"id": self.trial.id(), "done": False, **report}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing: the storage is the truth."""

@@ -1,7 +1,5 @@
 """Making what trials share: data, models and reference evaluations, each under the hash of what it is made from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -27,7 +27,6 @@ from tests.support.families import (
     score,
 )
 from trainables.benchmarks import evaluation, tofu
-from trainables.benchmarks.tofu import row_scores
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Model
 from trainables.data import conversations
@@ -51,7 +50,7 @@ def test_forget05_takes_few_passes_and_one_wave(tofu_data: Path, tofu_models: Pa
     prompts = tofu.rows.make_dialect_encoder(benchmark, tokenizer).encode_prompts(asked)
     assert counted.passes[decoding - 1][0] == len(prompts) == 200
     assert decoding - 1 <= 4
-    assert widths[decoding:] == [1] * (row_scores.MAX_GENERATED_TOKENS - min(map(len, prompts)) - 1)
+    assert widths[decoding:] == [1] * (tofu.MAX_GENERATED_TOKENS - min(map(len, prompts)) - 1)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +75,7 @@ def test_rows_are_encoded_once_in_a_process(taught: Any, trained_inputs: Any, mo
     def evaluate(on: Benchmark) -> Any:
         again, other = model_files.load_model(Model(path=str(trained_inputs.target)))
         assert other is not tokenizer
-        return tofu.row_scores.score_answers(again, other, on, token_budget=4096)
+        return tofu.score_answers(again, other, on, token_budget=4096)
 
     assert evaluate(known) == evaluate(known)
     assert calls["encode"] == 1

@@ -27,8 +27,8 @@ def batched(request: Any, trial_inputs: Any) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         few = {task: found[:6] for task, found in tofu.rows.read_evaluation_rows(benchmark).items()}
         few["forget"][1] = few["forget"][1] | {"answer": few["forget"][1]["answer"] * 40}
-        patch.setattr(tofu.row_scores, "read_evaluation_rows", lambda _: few)
-        records = tofu.row_scores.score_answers(network, tokenizer, benchmark, token_budget=700)
+        patch.setattr(tofu.rows, "read_evaluation_rows", lambda _: few)
+        records = tofu.score_answers(network, tokenizer, benchmark, token_budget=700)
     asked = [row for found in few.values() for row in found]
     return {"network": network, "tokenizer": tokenizer, "records": records, "asked": asked, "kind": request.param}
 

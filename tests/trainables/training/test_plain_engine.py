@@ -15,7 +15,7 @@ import torch
 from tests.support import tiny
 from trainables.config.settings import Resources, Training
 from trainables.methods.rectifiers import GRU, Combination, Outcome, dot_products, make_rectifier
-from trainables.methods.rectifiers.two_gradients.rules import Bisector
+from trainables.methods.rectifiers.two_gradients import Bisector
 from trainables.training import engine
 from trainables.training.runtime import prepare_process, release_memory
 

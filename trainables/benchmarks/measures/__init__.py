@@ -4,8 +4,6 @@ The AUC is the probability that a hold-out row has a higher number than a forget
 file, each other file here has one, `MEASURE`, and its name (docs/adding.md). docs/measuring.md says what each tells.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Of membership, rows that a model was trained on have the lower number. `[:-1]`: the end token is left out.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """TOFU's numbers from the records of an evaluation: nothing here knows a model or where the rows lie."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 Both: geometric truth ratio, ROUGE recall with the stemmer, natural logarithm of the KS p-value.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any

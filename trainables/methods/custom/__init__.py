@@ -4,8 +4,6 @@ An objective has `make(constants, seed) -> Objective`, a rectifier a class `Rect
 file whose name begins with `_` is neither, but may hold what several share.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Unlearning objectives, each a sum of terms; a family of losses a file. It imports config and inference."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from trainables.config.method_tables import METHODS
@@ -24,8 +22,7 @@ from trainables.methods.objectives.base import (
     position_mask,
     scale_loss,
 )
-from trainables.methods.objectives.distributions import kl_term, make_frozen_model_term, undial
-from trainables.methods.objectives.rmu import rmu_objective
+from trainables.methods.objectives.frozen_model import kl_term, make_frozen_model_term, rmu_objective, undial
 
 __all__ = ["RETAIN_NLL_TERM", "ForwardOutput", "Loss", "Objective", "Positions", "Side", "Term", "Totals"]
 __all__ += ["balancing_weight", "label_losses", "make_objective", "nll", "position_mask", "scale_loss"]
@@ -68,8 +65,12 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
             return Objective((_forget(partial(forget.saturated_ascent, beta=c.beta, beta2=c.beta2), c), *_retain(c)))
         case "ceu":
             return Objective((_forget(forget.unlikelihood, c),))
-        case "pdu":
-            return _pdu_objective(c)
+        case "pdu":  # arXiv 2506.05314: forget_coefficient `flatness_loss` + lambda NLL(retain), lambda by DualWeight
+            # its authors update lambda on every micro-batch of every rank alone; here once a step, by the whole batch
+            flat = Term("forget", scale_loss(forget.flatness_loss, c.forget_coefficient), logits="answer")
+            weight = float(c.retain_coefficient)  # never "balanced": check_retain_once
+            retain = Term("retain", scale_loss(nll, weight), nll_weight=weight)
+            return Objective((flat, retain), dual=DualWeight(weight, c.retain_bound, c.dual_rate, c.dual_warmup))
     if method in METHODS and METHODS[method].custom:
         return custom.load_custom_part(method, "make")(c, seed)
     raise ValueError(f"unknown method '{method}'")
@@ -85,15 +86,3 @@ def _retain(c: Constants) -> tuple[Term, ...]:
     if weight == "balanced":
         return (Term("retain", nll, nll_weight=weight),)
     return (Term("retain", scale_loss(nll, weight), nll_weight=weight),) if weight else ()
-
-
-def _pdu_objective(c: Constants) -> Objective:
-    """Return PDU (arXiv 2506.05314): forget_coefficient `flatness_loss` + lambda NLL(retain), lambda by DualWeight.
-
-    Its authors update lambda on every micro-batch of every rank alone; here once a step, by the effective batch.
-    """
-    flat = Term("forget", scale_loss(forget.flatness_loss, c.forget_coefficient), logits="answer")
-    weight = float(c.retain_coefficient)  # never "balanced": check_retain_once
-    retain = Term("retain", scale_loss(nll, weight), nll_weight=weight)
-    dual = DualWeight(weight, c.retain_bound, c.dual_rate, c.dual_warmup)
-    return Objective((flat, retain), dual=dual)

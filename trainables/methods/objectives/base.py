@@ -8,8 +8,6 @@ Notation: l_t = -log p(y_t | y_<t, x) on label positions (0 elsewhere), S_i = su
 superscript 0: the target model before unlearning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -3,8 +3,6 @@
 Of these NPO is against the target model, SimNPO without a reference, DPO against another answer.
 """
 
-from __future__ import annotations
-
 import torch
 from torch.nn import functional
 

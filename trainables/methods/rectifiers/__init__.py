@@ -1,10 +1,9 @@
 """Rectifiers: what is done to the objective's gradient before the optimizer, each a class. It imports config."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trainables.methods import custom
+from trainables.methods.rectifiers import two_gradients as rules
 from trainables.methods.rectifiers.base import (
     DEGENERATE,
     AdamSecondMoments,
@@ -20,8 +19,7 @@ from trainables.methods.rectifiers.base import (
 )
 from trainables.methods.rectifiers.gru import GRU, PlainRectifier
 from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
-from trainables.methods.rectifiers.two_gradients import rules
-from trainables.methods.rectifiers.two_gradients.base import TwoGradients
+from trainables.methods.rectifiers.two_gradients import TwoGradients
 
 __all__ = ["DEGENERATE", "GRU", "AdamSecondMoments", "Combination", "Outcome", "PlainRectifier", "Rectifier", "Reduce"]
 __all__ += ["Shard", "TensorSegments", "TwoGradients", "dot_products", "inner_product", "make_rectifier"]

@@ -4,8 +4,6 @@ Everything works in place on this rank's shard of the gradient, a list of flat t
 over all trainable parameters. Only `Reduce` knows that there are other ranks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -123,7 +121,6 @@ class Rectifier(Protocol):
 
 
 def triton_kernels_for(part: torch.Tensor) -> Any:
-    """Return the Triton kernels where a tensor is on a GPU; None elsewhere."""
     if not part.is_cuda:
         return None
     from trainables.methods import triton_kernels
@@ -181,5 +178,4 @@ def inner_product(a: Shard, b: Shard) -> torch.Tensor:
 
 
 def split_chunks(part: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return a tensor in flat pieces, views of it."""
     return part.reshape(-1).split(CUDA_CHUNK_ELEMENTS if part.is_cuda else CPU_CHUNK_ELEMENTS)

@@ -1,7 +1,5 @@
 """Gradient rectified unlearning and its parts: the moving average (eq. 9), the projection (5), the clipping (10)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -106,5 +104,4 @@ class PlainRectifier(Rectifier):
 
 
 def clip_scale(norm: float, tau: float | None) -> float:
-    """Return the factor that brings `norm` to at most `tau`."""
     return tau / norm if tau is not None and norm > tau else 1.0

@@ -1,7 +1,5 @@
 """Rectifiers against several retain gradients, each of a part of the step's retain rows: GEM and OrthoGrad."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 import torch
@@ -23,7 +21,6 @@ class SeveralRetainGradients(Rectifier):
         self.retain: list[list[torch.Tensor]] = []
 
     def update_average(self, retain: Shard) -> None:
-        """Take the gradient of the step's next part; the first one replaces those of the step before."""
         if len(self.retain) == self.parts:
             self.retain.clear()
         self.retain.append([part.to(torch.float32, copy=True) for part in retain])

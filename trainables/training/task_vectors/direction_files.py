@@ -1,8 +1,14 @@
-"""The direction of TV or TRU, the sum of their task vectors: made if there is none, and moved along."""
+"""The direction of TV or TRU, the sum of their task vectors: made if there is none, kept in files, and moved along.
 
-from __future__ import annotations
+Its vectors are fine-tuned on each batch of the forget set, rectified and summed. Beside weights and gradients a rank
+holds three vectors of its part: the gradient of the whole forget set, that of the other points, and the running sum;
+theta_org is read from disk again.
+"""
 
+import math
 import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +18,152 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from trainables.common import provenance
-from trainables.common.errors import InputError
+from trainables.common.errors import InputError, TrialStopped
+from trainables.common.tokenized_row import Example
 from trainables.config.shared_artifacts import SharedVector
+from trainables.inference.padded_batch import padding_token
+from trainables.methods import objectives, task_vector_rectification
 from trainables.storage.atomic_files import publish_folder, write_json, write_rows
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.training.task_vectors import forget_batches
-from trainables.training.task_vectors.compute_direction import LoadRows, open_trainer
-from trainables.training.task_vectors.sharded_model import ShardedModel
+from trainables.training import forward_backward, model_files, weights_on_disk
+from trainables.training.task_vectors import forget_batches, sharded_model
 
 MAX_FILE_BYTES = 4 * 2**30
+LoadRows = Callable[[SharedVector, Any], Sequence[Example]]
+"""Returns the forget rows of a direction as tokens of a tokenizer."""
+Tensors = dict[str, torch.Tensor]
+"""This rank's part of each parameter, by name."""
+
+
+@dataclass(frozen=True)
+class TaskVectorTrainer:
+    """One rank's part of the model, the forget rows, and their batches as row numbers."""
+
+    direction: SharedVector
+    model: sharded_model.ShardedModel
+    rows: Sequence[Example]
+    batches: list[list[int]]
+    target: weights_on_disk.TargetWeights
+    pad: int
+    micro_batch: int | None
+    frozen: Any = None
+
+    def train_and_average_vectors(self) -> list[dict[str, Any]]:
+        """Make all vectors; leave their mean (TV: the one) in the place of the weights, and return a record a batch."""
+        pieces, everything = self.model.parameter_rows(), list(range(len(self.rows)))
+        total: Tensors = {}
+        tokens = 0
+        if self.direction.rectified:  # the gradient of the summed NLL over the forget set, and its label tokens
+            loss, tokens = self._add_gradient(everything)
+            _check_finite(loss, "the forget set at the target model")
+            total = {piece.name: piece.gradient.mul(tokens) for piece in pieces}
+        mean, records = {piece.name: torch.zeros_like(piece.weight) for piece in pieces}, []
+        for number in range(len(self.batches)):
+            for piece in pieces:
+                piece.weight.copy_(self._target_part(piece))
+            records.append({"batch": number, **self._add_vector(pieces, number, mean, total, tokens)})
+        for piece in pieces:
+            piece.weight.copy_(mean[piece.name])
+        return records
+
+    def _add_vector(
+        self, pieces: list[sharded_model.ParameterRows], number: int, mean: Tensors, total: Tensors, tokens: int
+    ) -> dict[str, Any]:
+        losses, own, others = self._fine_tune(pieces, number, total, tokens)
+        for piece in pieces:  # the weights become the task vector
+            piece.weight.sub_(self._target_part(piece))
+        against = [others[piece.name] for piece in pieces] if others else None
+        products = task_vector_rectification.dot_products([piece.weight for piece in pieces], against)
+        unmoved = torch.stack([(piece.weight == 0).sum() for piece in pieces]).sum().double()
+        size = torch.tensor(sum(piece.weight.numel() for piece in pieces), dtype=torch.float64, device=unmoved.device)
+        products = self.model.sum_over_ranks(products)
+        outcome = task_vector_rectification.rectify_vector(products, self.direction.vector.normalise)
+        for piece, scale in zip(pieces, outcome.scales, strict=True):
+            share = scale / len(self.batches) if self.direction.rectified else 1.0
+            mean[piece.name].add_(piece.weight, alpha=share)
+            if outcome.coefficient:
+                mean[piece.name].add_(others[piece.name], alpha=share * outcome.coefficient)
+        record: dict[str, Any] = {name: value for name, value in asdict(outcome).items() if name != "scales"}
+        record["cos"] = None if math.isnan(outcome.cos) else outcome.cos
+        record["unmoved"] = float(self.model.sum_over_ranks(unmoved)) / float(self.model.sum_over_ranks(size))
+        rows = len(self.batches[number])
+        return {"rows": rows, "tokens": own, "loss": losses[0], "last_loss": losses[-1], **record}
+
+    def _fine_tune(
+        self, pieces: list[sharded_model.ParameterRows], number: int, total: Tensors, tokens: int
+    ) -> tuple[list[float], int, Tensors]:
+        """Take a batch's steps from theta_org; return the loss of each, the batch's label tokens, the others' gradient.
+
+        The last, for TRU, is of the mean NLL of the other points at theta_org: from the sum `total` over all `tokens`.
+        """
+        vector, rows = self.direction.vector, self.batches[number]
+        parameters = [piece.parameter for piece in pieces]
+        optimizer: torch.optim.Optimizer = torch.optim.SGD(parameters, lr=vector.lr, foreach=False)
+        if vector.optimizer == "adamw":
+            optimizer = torch.optim.AdamW(parameters, lr=vector.lr, weight_decay=0.0, foreach=False)
+        others: Tensors = {}
+        losses, own = [], 0
+        for step in range(vector.steps):
+            self.model.clear_gradients()
+            loss, own = self._add_gradient(rows)
+            _check_finite(loss, f"batch {number} at step {step + 1}")
+            losses.append(loss)
+            if step == 0 and self.direction.rectified:
+                for piece in pieces:
+                    others[piece.name] = piece.gradient.mul(-own).add_(total[piece.name]).div_(tokens - own)
+            optimizer.step()
+        return losses, own, others
+
+    def _add_gradient(self, rows: list[int]) -> tuple[float, int]:
+        plan = [(objectives.RETAIN_NLL_TERM, self.rows, rows)]
+        loss, tokens = forward_backward.accumulate_gradient(self.model, plan, self, None)
+        return float(loss), tokens
+
+    def _target_part(self, piece: sharded_model.ParameterRows) -> torch.Tensor:
+        return self.target.read_tensor_rows(piece.name, piece.start, piece.stop).to(self.model.device, torch.float32)
+
+
+def open_trainer(
+    direction: SharedVector, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
+) -> TaskVectorTrainer:
+    """Load the target model in fp32 and the forget rows. The process group must exist."""
+    on_gpu = dist.get_backend() == "nccl"
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    network, tokenizer = model_files.load_model(direction.target)
+    rows, count = load_rows(direction, tokenizer), direction.vector.batches
+    if direction.rectified:
+        forget_batches.check_batch_count(len(rows), count, direction.benchmark.split)
+    target = weights_on_disk.open_weights(direction.target)
+    target.check_tensor_names(network)
+    if (
+        checkpointing
+    ):  # needs training mode: there dropout is off by its rate, so that all gradients are of one function
+        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        for module in network.modules():
+            dropped = [name for name, value in vars(module).items() if "drop" in name and isinstance(value, float)]
+            for name in (*dropped, *(("p",) if isinstance(module, torch.nn.Dropout) else ())):
+                setattr(module, name, 0.0)
+    return TaskVectorTrainer(
+        direction=direction,
+        model=sharded_model.shard_model(network.train(checkpointing), device, direction.precision),
+        rows=rows,
+        batches=forget_batches.divide_batches(len(rows), count, direction.seed),
+        target=target,
+        pad=padding_token(tokenizer),
+        micro_batch=micro_batch,
+    )
+
+
+def _check_finite(loss: float, where: str) -> None:
+    if not math.isfinite(loss):
+        raise TrialStopped("diverged", f"task vector: the loss of {where} is {loss}")
 
 
 def ensure_direction(
     direction: SharedVector, store: Storage, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
 ) -> Path:
-    """Return the folder of a direction; make the direction first if there is none. Every rank calls this.
-
-    Of two trials that make it at once the first to end counts.
-    """
+    """Return a direction's folder, made if there is none; all ranks call it. Of two trials at once the first counts."""
     folder, first = forget_batches.direction_folder(direction, store), dist.get_rank() == 0
     if first:
         store.fetch(folder)
@@ -45,8 +178,9 @@ def ensure_direction(
     return folder
 
 
-def _write_direction(direction: SharedVector, model: ShardedModel, records: list[dict[str, Any]], folder: Path) -> None:
-    """Write the direction, which the model's parameters hold here. Every rank gathers, rank 0 writes."""
+def _write_direction(
+    direction: SharedVector, model: sharded_model.ShardedModel, records: list[dict[str, Any]], folder: Path
+) -> None:
     norm = model.weight_norm()
     if norm == 0.0:
         vector = direction.vector
@@ -78,7 +212,7 @@ def _write_direction(direction: SharedVector, model: ShardedModel, records: list
         publish_folder(staging, folder)
 
 
-def _write_tensors(model: ShardedModel, folder: Path) -> None:
+def _write_tensors(model: sharded_model.ShardedModel, folder: Path) -> None:
     number, buffer = 0, {}
     for name, tensor in model.gather():
         if model.rank == 0:

@@ -1,10 +1,8 @@
 """A direction's folder and its batches, for plans and the driver, without torch.
 
 A trial moves along a direction, `theta_org - strength * direction`, that is made once for all strengths: TRU's mean of
-rectified unit vectors, or TV's plain vector (compute_direction.py).
+rectified unit vectors, or TV's plain vector (direction_files.py).
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 

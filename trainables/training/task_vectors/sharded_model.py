@@ -4,8 +4,6 @@ Task vectors need each parameter's weight, gradient and origin side by side, whi
 (docs/decisions/0004). One rank in fp32 is a plain model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +70,6 @@ class ShardedModel:
         return found
 
     def weight_norm(self) -> float:
-        """Return the Euclidean norm of all weights."""
         squares = [piece.weight.double().square().sum() for piece in self.parameter_rows()]
         return float(self.sum_over_ranks(torch.stack(squares).sum())) ** 0.5
 

@@ -1,7 +1,5 @@
 """The model card of an exported model: what was forgotten, how, and what it cost. Counts and hashes, never text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,9 @@ def render_model_card(facts: dict[str, Any], trial: Trial) -> str:
         datasets=_hub_data(trial) or None,
         model_name=trial.label(),
     )
+    parts = {"task_vector": trial.task_vector} if trial.task_vector else {}
+    parts = parts or {"training": trial.training, "rectifier": trial.rectifier}
+    settings = {f"{part}.{name}": value for part, section in parts.items() for name, value in section}
     values = facts | {
         "plain": escape_markdown,
         "method": METHODS[trial.method].label + ("" if rectifier == "none" else f" with {RECTIFIERS[rectifier].label}"),
@@ -36,7 +37,7 @@ def render_model_card(facts: dict[str, Any], trial: Trial) -> str:
         "benchmark": trial.benchmark,
         "data": _hub_data(trial),
         "template": trial.benchmark.template if chosen.ASKS_BY_TEMPLATE else None,
-        "settings": _settings(facts, trial),
+        "settings": settings | {"optimizer steps": facts["steps"], "step chosen": facts["chosen_step"]},
         "choice": _choice(facts, trial),
         "measured": _metric_rows(facts, trial),
     }
@@ -44,22 +45,12 @@ def render_model_card(facts: dict[str, Any], trial: Trial) -> str:
 
 
 def _hub_data(trial: Trial) -> list[str]:
-    """Return the data sets of the hub that the rows are of; none where they come from files."""
     mark = trial.benchmark.fingerprint or ""
     parts = mark.removeprefix("hub:").split("+") if mark.startswith("hub:") else []
     return list(dict.fromkeys(part.partition("@")[0] for part in parts))
 
 
-def _settings(facts: dict[str, Any], trial: Trial) -> dict[str, Any]:
-    """Return what the trial was trained with, by configuration path, where it is not none."""
-    parts = {"training": trial.training, "rectifier": trial.rectifier}
-    parts = {"task_vector": trial.task_vector} if trial.task_vector else parts
-    found = {f"{part}.{name}": value for part, settings in parts.items() for name, value in settings}
-    return found | {"optimizer steps": facts["steps"], "step chosen": facts["chosen_step"]}
-
-
 def _choice(facts: dict[str, Any], trial: Trial) -> str:
-    """Say how the trial and its step were chosen, and why its training stopped early."""
     sentences = [f"Its training was stopped before its last step: {facts['stopped']}."] if facts["stopped"] else []
     sentences += [facts["why"]] if facts["why"] else []
     sentences += [f"**Not to be shipped as it is: {facts['fault']}.**"] if facts["fault"] else []
@@ -73,7 +64,6 @@ def _choice(facts: dict[str, Any], trial: Trial) -> str:
 
 
 def _metric_rows(facts: dict[str, Any], trial: Trial) -> list[tuple[str, str, str]]:
-    """Return title, value before and value after of each metric, the benchmark's goals first."""
     before, after = facts["target_metrics"] or {}, facts["metrics"]
     goals = {goal.metric: goal for goal in benchmarks.get_benchmark(trial.benchmark.name).GOALS}
     rows = []

@@ -1,7 +1,5 @@
 """A trial's kept weights as a folder that others can load: safetensors, tokenizer, a card, and facts without texts."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import uuid
@@ -118,28 +116,18 @@ def verify_export(
     precision = "fp32" if trial.task_vector else trial.resources.precision
     network, tokenizer = model_files.load_model(Model(path=str(folder)), precision, "--output")
     known = run_on.get("evaluation_tokens") if verified_on == run_on["device"] else None  # bf16 rounds by it
-    reference, budget = (
-        setup.load_retain_evaluation(trial),
-        known or evaluation_pass_tokens(resources, network.to(device)),
-    )
+    reference = setup.load_retain_evaluation(trial)
+    budget = known or evaluation_pass_tokens(resources, network.to(device))
     metrics, _ = evaluation.evaluate(network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget)
-    wrong = list_metric_differences(result["metrics"], metrics, tolerance)
+    wrong = []
+    for name in (name for name in metrics if name in result["metrics"]):
+        before, now = result["metrics"][name], metrics[name]
+        unlike = before is None or now is None or not math.isclose(before, now, rel_tol=tolerance, abs_tol=tolerance)
+        if before != now and unlike:
+            wrong.append(f"{name} {before} is {now}")
     if wrong and tolerance == SAME_WEIGHTS_TOLERANCE and verified_on == run_on["device"]:
         raise InputError(f"--output: the written weights do not give the trial's metrics again: {'; '.join(wrong)}")
     return {"verified_metrics": metrics, "verified_on": verified_on, "differences": wrong}
-
-
-def list_metric_differences(
-    first: Mapping[str, Any], again: Mapping[str, Any], tolerance: float = SAME_WEIGHTS_TOLERANCE
-) -> list[str]:
-    """Return the metrics of `first` that `again` gives otherwise: `forget_rouge 0.41 is 0.52`."""
-    found = []
-    for name in (name for name in again if name in first):
-        known, value = first[name], again[name]
-        close = None not in (known, value) and math.isclose(known, value, rel_tol=tolerance, abs_tol=tolerance)
-        if known != value and not close:
-            found.append(f"{name} {known} is {value}")
-    return found
 
 
 def read_trial(result: dict[str, Any], store: Storage) -> Trial:
@@ -163,7 +151,6 @@ def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
 
 
 def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: Selection) -> dict[str, Any]:
-    """Return what card and programs are told of a trial."""
     chosen = benchmarks.get_benchmark(trial.benchmark.name)
     forget, retain = chosen.training_rows(trial.benchmark)
     target, earlier = step_selection.load_target_evaluation(trial, store), step_selection.earlier_trials(trial, store)

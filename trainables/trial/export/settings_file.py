@@ -1,7 +1,5 @@
 """A trial's settings as a small YAML file, which `--set @FILE` gives every trial of a sweep."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,17 +57,14 @@ def list_settings(trial: Trial) -> dict[str, Any]:
 
 
 def spell_open_unlearning(trial: Trial) -> str | None:
-    """Return a trial's settings as overrides of open-unlearning's src/train.py; None: it has no such method or setting.
-
-    Its batches are those of one GPU: `per_device_train_batch_size` times `gradient_accumulation_steps` rows a step.
-    """
+    """Return a trial's settings as overrides of open-unlearning's src/train.py; None: it has none of these."""
     training, name = trial.training, TRAINERS.get(trial.method)
     constants = resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     other = training.model_dump(exclude=SPELLED) != Training().model_dump(exclude=SPELLED)
     other = other or trial.rectifier.name != "none" or trial.benchmark.name != "tofu"
     if name is None or other or constants.retain_coefficient == "balanced":
         return None
-    rows = math.gcd(8, training.batch_size)
+    rows = math.gcd(8, training.batch_size)  # of a pass of one GPU: times the accumulation steps, those of a step
     arguments = {
         "learning_rate": training.lr,
         "num_train_epochs": training.epochs,

@@ -1,6 +1,4 @@
-"""Terms on the distributions of both models: KL to the target model's on retain rows, and UNDIAL."""
-
-from __future__ import annotations
+"""Terms beside the frozen target model: KL to its distributions on retain rows, UNDIAL, and RMU on hidden states."""
 
 from functools import partial
 
@@ -8,8 +6,9 @@ import torch
 from torch.nn import functional
 
 from trainables.config.settings import KLReduction
+from trainables.inference.padded_batch import IGNORED_LABEL
 from trainables.methods.method_constants import FIXED_PAD_TOKENS, Constants
-from trainables.methods.objectives.base import ForwardOutput, Loss, Positions, Side, Term, Totals, scale_loss
+from trainables.methods.objectives.base import ForwardOutput, Loss, Objective, Positions, Side, Term, Totals, scale_loss
 
 
 def kl(output: ForwardOutput, totals: Totals, reduction: KLReduction) -> torch.Tensor:
@@ -52,3 +51,34 @@ def undial(output: ForwardOutput, totals: Totals, beta: float, reduction: KLRedu
         return losses.sum() / (totals.tokens if reduction == "labels" else totals.attended)
     rows, width = output.labels.shape  # the last position predicts nothing
     return losses.view(rows, width)[:, :-1].sum() / (totals.rows * (width - 1))
+
+
+def rmu_forget_loss(output: ForwardOutput, totals: Totals, steering: float, reduction: str, seed: int) -> torch.Tensor:
+    """Return RMU's forget term (Li et al., 2024, eq. 1): ||h - c u||^2, u uniform in [0, 1)^D, normalised, by seed."""
+    generator = torch.Generator().manual_seed(seed)
+    control = torch.rand(output.hidden.shape[-1], generator=generator)
+    control = (steering * control / control.norm()).to(output.hidden)
+    return _squared((output.hidden - control).float(), output, totals, reduction)
+
+
+def rmu_retain_loss(output: ForwardOutput, totals: Totals, alpha: float, reduction: str) -> torch.Tensor:
+    """Return RMU's retain term (eq. 2): alpha ||h - h^0||^2."""
+    return alpha * _squared((output.hidden - output.frozen_hidden).float(), output, totals, reduction)
+
+
+def _squared(difference: torch.Tensor, output: ForwardOutput, totals: Totals, reduction: str) -> torch.Tensor:
+    """Return the mean over D, then over all positions, padding included, or over a row's label tokens and then rows."""
+    square = difference.pow(2).mean(-1)
+    if reduction == "all_positions":
+        return square.sum() / (totals.rows * square.shape[1])
+    labelled = output.labels != IGNORED_LABEL
+    return ((square * labelled).sum(1) / labelled.sum(1)).sum() / totals.rows
+
+
+def rmu_objective(c: Constants, seed: int) -> Objective:
+    """Return RMU's two terms at the outputs of one layer; neither reads logits."""
+    width = "batch" if c.rmu_reduction == "all_positions" else None
+    term = partial(Term, layer=c.layer, width=width, logits="none")
+    forget = term("forget", partial(rmu_forget_loss, steering=c.steering, reduction=c.rmu_reduction, seed=seed))
+    retain = term("retain", partial(rmu_retain_loss, alpha=c.alpha, reduction=c.rmu_reduction), frozen=True)
+    return Objective((forget, retain))
