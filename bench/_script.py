@@ -66,5 +66,5 @@ def report(file: Path | None, rows: Sequence[Mapping[str, Any]], *, start: int =
         known = ((name, f"{value:.4g}" if isinstance(value, float) else value) for name, value in row.items())
         print(", ".join(f"{name} {value}" for name, value in known if value is not None), flush=True)
     if file:
-        more = {**facts, "cores": os.cpu_count(), **provenance.read_provenance()}
+        more = {**facts, "cores": os.cpu_count(), **provenance.collect_provenance()}
         file.write_text(json.dumps([{**row, **more} for row in rows], indent=2) + "\n", encoding="utf-8")

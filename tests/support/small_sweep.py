@@ -135,4 +135,4 @@ def evaluate_references(plan: Plan, store: Storage) -> None:
         retain = None if ref.role == "retain" else against.get(ref.split)
         parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), retain
         against[ref.split] = ref.evaluation
-        shared_artifacts.make_evaluation(*parts, store.location, plan.sweep.resources)
+        shared_artifacts.ensure_evaluation(*parts, store.location, plan.sweep.resources)

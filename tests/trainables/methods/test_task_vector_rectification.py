@@ -30,7 +30,7 @@ def parts(vector: np.ndarray) -> list[torch.Tensor]:
 
 def rectified(vector: np.ndarray, gradient: np.ndarray, normalise: Any = "whole") -> tuple[Any, torch.Tensor]:
     """The outcome, and the unit vector it stands for."""
-    outcome = task_vector_rectification.rectify_vector(
+    outcome = task_vector_rectification.decide_vector_rectification(
         task_vector_rectification.dot_products(parts(vector), parts(gradient)), normalise
     )
     made = [

@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from trainables.benchmarks.own.facts import list_words
-from trainables.benchmarks.own.model_answers import ANSWER_INTERVAL, ANSWERS, MAX_TOKENS, drop_near_rows, read_prompts
+from trainables.benchmarks.own.model_answers import (
+    ANSWER_INTERVAL,
+    ANSWERS,
+    MAX_TOKENS,
+    drop_rows_near_forget,
+    read_prompts,
+)
 from trainables.benchmarks.own.row import OwnRow
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.typed_paths import expand_home, is_file, is_folder
@@ -89,7 +95,7 @@ def _read_answers(benchmark: Benchmark) -> Sequence[OwnRow]:
     rows = _read_if_given(ANSWERS, benchmark) if made else [OwnRow(one, "word" * MAX_TOKENS) for one in read_prompts()]
     forget = [read_row_file(part, at) for part, at in benchmark.places.items() if part == "forget" or is_request(part)]
     answers = tuple(replace(row, labels=MAX_TOKENS, neutral=True) for row in rows)
-    return drop_near_rows(answers, tuple(chain(*forget)))
+    return drop_rows_near_forget(answers, tuple(chain(*forget)))
 
 
 def has_model_answers(benchmark: Benchmark) -> bool:
