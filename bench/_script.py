@@ -1,7 +1,5 @@
 """What the scripts here share: options that are checked before anything is measured, commands, and rows as JSON."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

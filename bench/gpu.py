@@ -3,8 +3,6 @@
 `python bench/gpu.py [--json FILE] [--model DIR]` from the root; `--quick` rehearses it, small, on the CPU.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """`python -m platform.status NAME`: where a sweep stands, from its storage alone, its driver alive or not."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import time

@@ -1,7 +1,5 @@
 """`python -m trainables.stress ID|DIR`: attacks on an unlearned model, and what share of the removed comes back."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any

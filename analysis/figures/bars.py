@@ -1,7 +1,5 @@
 """Paired bars, the paper's figures of its main tables: each method alone and with GRU, and what GRU changes."""
 
-from __future__ import annotations
-
 import math
 from string import ascii_lowercase
 from textwrap import wrap

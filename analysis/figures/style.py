@@ -1,7 +1,5 @@
 """What all figures share: rows, panels, colours, markers, legends, sizes for print, and how they are written."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The trade-off: removal against retention of all trials, on TOFU FQ against MU."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A storage, a sweep in it, and its trials and reference models as pandas frames."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Collection

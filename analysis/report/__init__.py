@@ -1,7 +1,5 @@
 """`python -m analysis.report NAME ...`: tables, figures and one page about sweeps. It imports all of analysis."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC

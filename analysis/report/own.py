@@ -1,7 +1,5 @@
 """A report on own rows and on numbered splits: which trial to ship, what is still said, request after request."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

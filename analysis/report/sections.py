@@ -1,7 +1,5 @@
 """The parts of a report on one sweep: each writes its files and returns the sections that the page shows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Reports that lay several sweeps, or the paper's own tables, side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

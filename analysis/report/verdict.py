@@ -1,7 +1,5 @@
 """A report's answer: one sentence, the table behind it, and what a reader has to know before believing it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

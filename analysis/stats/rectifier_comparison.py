@@ -1,7 +1,5 @@
 """Which rectifier helps: each against none over the reported seeds that both have."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

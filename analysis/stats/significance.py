@@ -1,7 +1,5 @@
 """Whether seeds tell two sides apart: differences, intervals and tests."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

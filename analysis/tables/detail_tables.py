@@ -1,7 +1,5 @@
 """Tables of texts: chosen settings, every seed, trials without a result, reference models."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

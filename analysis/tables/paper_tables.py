@@ -1,7 +1,5 @@
 """Tables of tidy frames, of runs or of the paper: which a sweep fills, their numbers, what is bold, and their files."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`python -m platform.cluster check FILE`: whether a cluster file can be used, before machines are taken."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 Ray's own group opens ssh to the world, and Ray's own profile may not start workers that have one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import json

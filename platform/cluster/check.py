@@ -1,7 +1,5 @@
 """What keeps a cluster file from being used: values left to fill in, Ray's own schema, open ports, secrets."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

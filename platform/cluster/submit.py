@@ -1,7 +1,5 @@
 """A sweep from a laptop, by a RayJob or a job of a running cluster: only the command travels."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import copy

@@ -1,7 +1,5 @@
 """Resolution of a sweep into a plan, or into all that is wrong at once. Nothing is written."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -5,8 +5,6 @@ activations add 2 N D. The host launches each operation of each layer: a pass ta
 Where the constants come from: docs/reproduction.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The rows of a sweep's splits, its models (from a folder, published or made by a recipe), and what is on the hub."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

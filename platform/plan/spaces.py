@@ -1,7 +1,5 @@
 """The spaces of a sweep's studies, and their trials by strategy. A study is a split, a method and a rectifier."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The size of this machine and of a Ray cluster: nodes that exist, and those that its autoscaler may start."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """What happens to trials whose process or machine dies: how often they run again, and what ended them."""
 
-from __future__ import annotations
-
 import re
 import time
 from pathlib import Path

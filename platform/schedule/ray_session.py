@@ -1,7 +1,5 @@
 """The Ray that a sweep runs on: joined or started here, and how its nodes hold trials."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -3,8 +3,6 @@
 The weights of the others are deleted as soon as a trial's end shows it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from platform.plan.plan import Plan

@@ -4,8 +4,6 @@ The driver holds filelock's lock on a file beside it as long as it runs; however
 An object store has no locks: there a driver of another machine is taken for dead if it writes no note in WATCH_SECONDS.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 import threading

@@ -1,7 +1,5 @@
 """A sweep's manifest, STORAGE/sweeps/NAME-HASH.json: its trials' ids, its reference evaluations and its commands."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex

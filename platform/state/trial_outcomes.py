@@ -1,7 +1,5 @@
 """What a storage holds of a sweep's trials: which are done, failed, damaged or left, and what they were made with."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections import Counter

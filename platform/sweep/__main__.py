@@ -1,7 +1,5 @@
 """`python -m platform.sweep NAME`: plan, run and report a named sweep."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

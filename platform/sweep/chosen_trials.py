@@ -1,7 +1,5 @@
 """The trials that the rule chooses: judged, exported and attacked at a sweep's end."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any

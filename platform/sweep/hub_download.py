@@ -1,7 +1,5 @@
 """What a start needs from outside, in words, and the fetching of it from the hub before the first trial."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from search_spaces.schema import backbones

@@ -1,7 +1,5 @@
 """What trials share, made once as Ray tasks: data, models, reference evaluations, directions."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The part of a start that needs Ray: preparation, Tune over the trials that are left, the export at the end."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """One start of a sweep: its lock, what an earlier start left, Ray where trials are left, its table and last lines."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

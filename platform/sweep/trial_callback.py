@@ -1,7 +1,5 @@
 """What a person sees while a sweep runs, and the callback of Tune that tells it, limits, kept weights and MLflow."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """`python -m platform.tracking sync NAME`: a sweep's runs in MLflow, made again from the storage."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

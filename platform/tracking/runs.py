@@ -4,8 +4,6 @@ Every point of a run has the run's start as its time: MLflow keeps one of two eq
 completes the curves that were logged while it ran.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -3,8 +3,6 @@
 Published checkpoints are used where there are some; other TOFU models are fine-tuned by TOFU's own recipe.
 """
 
-from __future__ import annotations
-
 from trainables.config.settings import FrozenSettings, Model, Precision, Shape, Training
 
 GATED_HUB_PREFIXES = ("meta-llama/", "google/gemma")

@@ -1,7 +1,5 @@
 """A small model's training steps in this process, and the peak of a GPU's memory in them: test_gpu runs it."""
 
-from __future__ import annotations
-
 import copy
 import json
 import sys

@@ -1,7 +1,5 @@
 """tofu_tiny on folders that are quick to make, for tests that plan and never train."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A trial or a model folder, its target model and its retain model, all attacked alike; what came back is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

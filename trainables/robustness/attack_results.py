@@ -1,7 +1,5 @@
 """What share of the removed an attack brings back, with the retain model under the same attack as the yardstick."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

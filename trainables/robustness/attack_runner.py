@@ -4,8 +4,6 @@
 scored, without a template's answer tag and what it puts behind an answer, so that templates compare.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The attacks, and what each does to a model or to what it is asked. Without torch: commands list them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

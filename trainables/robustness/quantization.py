@@ -1,7 +1,5 @@
 """Weights rounded as a quantized model has them, in place and in the type that they had: no library, on any device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

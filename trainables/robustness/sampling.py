@@ -1,7 +1,5 @@
 """What a model says of the forget rows in some of many sampled answers: leak@k."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from itertools import takewhile
 from math import comb

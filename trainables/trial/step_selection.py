@@ -4,8 +4,6 @@ Until there is a result, rank 0 keeps `evaluations/N.json` and `N.parquet` of ev
 are kept or `selection.rows` is set, `weights-N` of the best step so far and of that up to the last checkpoint.
 """
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass
 from pathlib import Path

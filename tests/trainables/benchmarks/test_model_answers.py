@@ -1,7 +1,5 @@
 """Rows to retain that the target model makes itself, and rows in its own words."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

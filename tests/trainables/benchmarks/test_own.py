@@ -1,7 +1,5 @@
 """Own rows: what is trained on, every number against a row at a time, tasks of lm-eval beside them, chat templates."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

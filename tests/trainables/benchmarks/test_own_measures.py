@@ -1,7 +1,5 @@
 """What is measured of rows one's own: by hand, by trying everything, against rouge_score, a label at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

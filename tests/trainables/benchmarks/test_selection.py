@@ -1,7 +1,5 @@
 """The selection rule against a plain re-statement, and halves of the evaluation rows against evaluations of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

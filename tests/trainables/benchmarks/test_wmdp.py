@@ -1,7 +1,5 @@
 """WMDP and MMLU through lm-eval: made-up questions, the real MMLU rows, the corpora, and what RMU trains."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

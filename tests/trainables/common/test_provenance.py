@@ -1,7 +1,5 @@
 """What a result says that it was made with: the code that its process began with, whatever git knows of it."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

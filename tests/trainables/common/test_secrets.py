@@ -1,7 +1,5 @@
 """No secret in what is written or printed, and no port that others can reach: by parts, and of whole sweeps."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Rows of padded batches against transformers' `generate` on one row at a time, in fp32."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

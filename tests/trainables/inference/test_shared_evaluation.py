@@ -1,7 +1,5 @@
 """Ranks share an evaluation and know all results and errors."""
 
-from __future__ import annotations
-
 from itertools import chain
 from typing import Any
 

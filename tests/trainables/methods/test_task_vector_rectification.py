@@ -1,7 +1,5 @@
 """Task vectors: the rectification against its constraint, TRU and TV against a naive re-statement, what is refused."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Attacks on an unlearned model: what came back, and the command."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import combinations

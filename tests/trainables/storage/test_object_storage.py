@@ -1,7 +1,5 @@
 """Storages elsewhere: what is seen of them, when, and by whom. Against a local server that speaks S3."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import boto3

@@ -1,7 +1,5 @@
 """The plan of a trial's states against DeepSpeed's published arithmetic, and the stage that follows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs of objectives with another answer a row, or with a multiplier: step by step, interrupted, on two ranks."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which models take packed rows, and that nothing else of training sees a difference."""
 
-from __future__ import annotations
-
 import copy
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Which rows a step sees."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Weights that are not those of the model are refused by name: at planning from the files alone, and at loading."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

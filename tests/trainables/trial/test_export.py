@@ -1,7 +1,5 @@
 """trainables.export: a kept trial becomes a verified folder that transformers loads, with a card that tells no text."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

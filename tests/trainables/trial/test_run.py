@@ -1,7 +1,5 @@
 """`python -m trainables.run`: one trial in its own process, the same every time, and what stops it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """trainables.export --settings, and --set @FILE: a trial's settings give the same trial again in its sweep."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

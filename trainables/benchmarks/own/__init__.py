@@ -6,8 +6,6 @@ of each set are measured, evenly spaced, 512 tokens of each. docs/measuring.md s
 `..._known`: of how many rows `..._kept` is. `utility`: the harmonic mean of the shares kept, tasks' among them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

@@ -6,8 +6,6 @@ punctuation and white space. Here a number keeps its decimal point, letters lose
 spaces each character is a word.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from unicodedata import category, normalize

@@ -1,7 +1,5 @@
 """What a model keeps of what the target model says of the rows to retain: a share of the target's own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

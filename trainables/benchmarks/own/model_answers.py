@@ -3,8 +3,6 @@
 A sweep makes the rows once for each model and template, as the file that `benchmark.sources` names `answers`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ docs/own.md says what a row may have, and what the sets of the file `eval` are. 
 are the forget files of those before: measured, not trained on.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence

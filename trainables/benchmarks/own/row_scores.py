@@ -1,7 +1,5 @@
 """What a model still knows of given rows, row by row: said, extraction, memorisation, ROUGE, probability, Min-K."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import sys
