@@ -1,7 +1,5 @@
 """What methods, rectifiers and splits are called in tables, figures and sentences, and how numbers are printed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any

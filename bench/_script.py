@@ -1,7 +1,5 @@
 """What the scripts here share: options that are checked before anything is measured, commands, and rows as JSON."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -66,5 +64,5 @@ def report(file: Path | None, rows: Sequence[Mapping[str, Any]], *, start: int =
         known = ((name, f"{value:.4g}" if isinstance(value, float) else value) for name, value in row.items())
         print(", ".join(f"{name} {value}" for name, value in known if value is not None), flush=True)
     if file:
-        more = {**facts, "cores": os.cpu_count(), **provenance.read_provenance()}
+        more = {**facts, "cores": os.cpu_count(), **provenance.collect_provenance()}
         file.write_text(json.dumps([{**row, **more} for row in rows], indent=2) + "\n", encoding="utf-8")

@@ -3,8 +3,6 @@
 `python bench/gpu.py [--json FILE] [--model DIR]` from the root; `--quick` rehearses it, small, on the CPU.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -29,7 +27,7 @@ from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import Trial
 from trainables.methods import rectifiers
 from trainables.training import engine, memory, model_files
-from trainables.training.runtime import device_memory, evaluation_pass_tokens, prepare_process, release_memory
+from trainables.training.runtime import choose_process_token_budget, device_memory, prepare_process, release_memory
 from trainables.workers import shared_artifacts
 
 Row = dict[str, Any]
@@ -76,7 +74,9 @@ def measure_step(options: argparse.Namespace) -> Iterator[Row]:
         training = rectify.TRAINING.model_copy(update={"batch_size": options.rows})
         rule = Rectifier(name="gru", gamma=rectify.GAMMA, tau=rectify.TAU)
         asked = {"method": "ga", "rectifier": rule, "target": Model(path="random"), "training": training}
-        plan = memory.fit_memory(Trial(**asked, resources=resources), shape, options.length, device_memory(device))
+        plan = memory.fit_trial_to_memory(
+            Trial(**asked, resources=resources), shape, options.length, device_memory(device)
+        )
         both = rectify.rows(shape.vocabulary, options.rows, (options.length, options.length + 1), prompt=1)
         gru = rectifiers.make_rectifier("gru", rectify.GAMMA, rectify.TAU)
         task = rectify.make_task(both, training, gru, plan.micro_batch)
@@ -118,7 +118,10 @@ def measure_evaluation(options: argparse.Namespace) -> Iterator[Row]:
     source = {"data": options.data, "data_fingerprint": "bench", "configs": ("full",), "template": "llama2"}
     vocabulary, training = min(32000, network.config.vocab_size), Training(max_length=512)
     recipe = Recipe(**source, vocabulary=vocabulary, training=training)
-    tokenizer, budget = shared_artifacts.learn_tokenizer(recipe), evaluation_pass_tokens(options.resources, network)
+    tokenizer, budget = (
+        shared_artifacts.train_tokenizer(recipe),
+        choose_process_token_budget(options.resources, network),
+    )
     for limit in options.limits:
         benchmark = Benchmark(data=options.data, split=SPLIT, limit=limit)
         started = time.perf_counter()

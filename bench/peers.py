@@ -4,8 +4,6 @@
 bench/README.md says what is needed and measured.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

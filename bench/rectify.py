@@ -3,8 +3,6 @@
 `python bench/rectify.py [--json FILE]` from the root; bench/README.md says what is compared with what.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json

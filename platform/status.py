@@ -1,7 +1,5 @@
 """`python -m platform.status NAME`: where a sweep stands, from its storage alone, its driver alive or not."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import time
@@ -17,9 +15,9 @@ from pydantic import ValidationError
 from tabulate import tabulate
 
 from platform.state import lock, manifest
-from platform.state.manifest import resume_command
+from platform.state.manifest import format_resume_command
 from platform.state.trial_outcomes import Results, mask_cause, read_trial_results
-from trainables.benchmarks.verdict import judge_trial
+from trainables.benchmarks.verdict import choose_and_judge_trial
 from trainables.common import cli, process_identity
 from trainables.common.wording import format_bytes, format_count, format_duration
 from trainables.config.trial import Trial
@@ -46,7 +44,7 @@ def main(
     """
     store = open_storage(location, writable=False)
     sweep, *others = manifest.load_manifests(name, store)
-    found = describe_sweep(sweep, store)
+    found = summarise_sweep_status(sweep, store)
     found["others"] = [
         {"name": item.label, "created": item.created, "trials": len(item.trials), "command": item.command}
         for item in others
@@ -55,7 +53,7 @@ def main(
     return 0
 
 
-def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
+def summarise_sweep_status(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     """Return the status of a sweep as JSON; `sweep` is its manifest."""
     store.download_sweeps_and_results(sweep.trials)
     results, damaged = read_trial_results(sweep.trials, store)
@@ -80,7 +78,7 @@ def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
         "command": sweep.command,
         "axes": sweep.axes,
         "go_on": "; ".join(
-            resume_command(command, storage_option(store)) for command in sweep.unfinished or (sweep.command,)
+            format_resume_command(command, storage_option(store)) for command in sweep.unfinished or (sweep.command,)
         ),
         "storage": store.location,
         "driver": _describe_driver(sweep, store),
@@ -103,7 +101,9 @@ def _judge_splits(sweep: SweepFile, results: Results, store: Storage) -> dict[st
     targets = {one.split: one.evaluation for one in sweep.references if one.role == "original"}
     for split, evaluation in targets.items() if sweep.sweep.get("export") else ():
         trials = {key: one for key, one in results.items() if one["config"]["benchmark"]["split"] == split}
-        verdict = judge_trial(sweep.benchmark, sweep.selection, trials, store.read_evaluation(evaluation) or {})
+        verdict = choose_and_judge_trial(
+            sweep.benchmark, sweep.selection, trials, store.read_evaluation(evaluation) or {}
+        )
         if any(one["metrics"] for one in trials.values()):
             config = trials[verdict.key]["config"] if verdict.key else None
             found[split] = verdict.describe(_label(config, verdict.key or "", sweep.varied_axes))

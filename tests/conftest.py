@@ -261,7 +261,7 @@ def _make_trial_inputs(
     with FileLock(shared / f"{name}.lock"):
         if not data.is_dir():
             fictional.write_fictional_authors(data, authors=12, questions=5, forget_percent=(25,), seed=3)
-        made = [Path(shared_artifacts.make_model(recipe, str(folder / "store"))) for recipe in recipes]
+        made = [Path(shared_artifacts.ensure_recipe_model(recipe, str(folder / "store"))) for recipe in recipes]
     return TrialInputs(data=data, target=made[0], retain=made[-1], split="forget25")
 
 

@@ -1,7 +1,5 @@
 """The product stays readable in a few days: no package has more lines than CONTRIBUTING.md's table allows."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -9,7 +9,7 @@ from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.storage.opening import open_storage
-from trainables.storage.sweep_file import resolve_trial
+from trainables.storage.sweep_file import resolve_trial_id
 
 
 @cli.make_command
@@ -32,7 +32,7 @@ def main(
     place = typed_paths.expand_home(model)
     if not place.is_dir() and "/" not in model:
         store = open_storage(location, writable=False)
-        trial_id = resolve_trial(model, store)
+        trial_id = resolve_trial_id(model, store)
         place = store.root / "exports" / trial_id
         place = place if place.is_dir() else fetch_weights(trial_id, store)
     network, tokenizer = load_model(Model(path=str(place), attention="eager"), "auto", "MODEL")

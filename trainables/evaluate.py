@@ -58,7 +58,7 @@ def main(
     Example:
     python -m trainables.evaluate --model DIR --split forget05 --output F.json
     """
-    provenance.read_provenance()
+    provenance.collect_provenance()
     fields: dict[str, Any] = {"name": benchmark, "dialect": dialect, "shots": shots, "limit": limit, "holdout": holdout}
     fields |= {"sources": tuple(source or ()), "tasks": tuple(task or ())}
     fields["measures"] = tuple(filter(None, measures.split(",")))
@@ -72,7 +72,7 @@ def main(
     cli.silence_libraries()
     import torch
 
-    from trainables.training.runtime import evaluation_pass_tokens
+    from trainables.training.runtime import choose_process_token_budget
 
     on_gpu = torch.cuda.is_available()
     precision = precision or ("bf16" if on_gpu else "fp32")
@@ -82,14 +82,14 @@ def main(
         cli.print_line(f"warning: {problem}; give --precision", error=True)
     network, tokenizer = model_files.load_model(subject, precision, field="--model")
     resources = Resources(gpus=float(on_gpu), evaluation_tokens=token_budget)
-    budget = evaluation_pass_tokens(resources, network.to("cuda" if on_gpu else "cpu"))
+    budget = choose_process_token_budget(resources, network.to("cuda" if on_gpu else "cpu"))
     settings: dict[str, Any] = {"token_budget": budget, "report": _tell_progress()}
     found, records = evaluation.evaluate(network, tokenizer, asked, reference, **settings)
     if advice := evaluation.advise_template(network, tokenizer, asked, found):
         cli.print_line(f"warning: {advice}", error=True)
     if rows_file:
         atomic_files.write_rows(rows_file, records)
-    made = {"model": subject.model_dump(mode="json"), "precision": precision, **provenance.read_provenance()}
+    made = {"model": subject.model_dump(mode="json"), "precision": precision, **provenance.collect_provenance()}
     atomic_files.write_json(output, {**evaluation.evaluation_document(asked, found, records), **made})
     _print_metrics(asked, found, output)
     return 0
@@ -114,9 +114,9 @@ def _read_benchmark(fields: dict[str, Any], model: str) -> Benchmark:
 
 def _check_model(subject: Model, asked: Benchmark) -> Model:
     """Return the model with its fingerprint. Raises InputError where it cannot be asked these rows."""
-    model_files.check_model_folder(subject, field="--model")
+    model_files.check_if_local_model(subject, field="--model")
     subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject)})
-    fitting = model_checks.check_model_and_rows(asked, subject, "--model")
+    fitting = model_checks.find_model_problems(asked, subject, "--model")
     for line in fitting.warnings:
         cli.print_line(f"warning: {line}", error=True)
     if fitting.problems:

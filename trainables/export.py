@@ -14,7 +14,7 @@ from trainables.data import hub_folders
 from trainables.robustness.attack_results import read_trial_attack_results
 from trainables.storage import atomic_files
 from trainables.storage.opening import open_storage
-from trainables.storage.sweep_file import resolve_trial
+from trainables.storage.sweep_file import resolve_trial_id
 
 
 @cli.make_command
@@ -38,7 +38,7 @@ def main(
     from trainables.trial.export import model_folder, settings_file
 
     store = open_storage(location, writable=False)
-    trial_id = resolve_trial(name, store)
+    trial_id = resolve_trial_id(name, store)
     if settings:
         atomic_files.check_writable(settings, "--settings")
         result = model_folder.load_result(trial_id, store)

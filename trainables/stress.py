@@ -1,7 +1,5 @@
 """`python -m trainables.stress ID|DIR`: attacks on an unlearned model, and what share of the removed comes back."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +12,7 @@ from trainables.config.settings import Benchmark
 from trainables.robustness import attack_models, attacks
 from trainables.storage import atomic_files
 from trainables.storage.opening import open_storage
-from trainables.storage.sweep_file import resolve_trial
+from trainables.storage.sweep_file import resolve_trial_id
 
 folder_option = partial(typer.Option, rich_help_panel="With DIR, a model of no trial")
 RESULT_COLUMNS = ("before", "after", "target", "retain")
@@ -57,7 +55,7 @@ def main(
     """
     fields = {"split": split, "data": data, "template": template, "dialect": dialect, "limit": limit}
     given = {name: value for name, value in fields.items() if value is not None}
-    attackers = attacks.read_attackers(attack, "--attack") if attack else None
+    attackers = attacks.read_relearning_attacks(attack, "--attack") if attack else None
     wanted = [attacks.SWEEP] if sweep or attackers else []
     wanted += (chosen or ("" if wanted or samples else "all")).split(",")
     names = attacks.choose_attacks(wanted, "--attacks") if any(wanted) or not samples else []
@@ -72,7 +70,7 @@ def main(
     else:
         if unused := [name for name, value in {"target": target, "retain": retain, **given}.items() if value]:
             raise InputError(f"--{unused[0]}: of a model folder; {model} is none, and a trial has its own")
-        inputs = attack_models.read_trial(resolve_trial(model, store), store)
+        inputs = attack_models.read_trial(resolve_trial_id(model, store), store)
     shares, results = attack_models.attack(inputs, names, lr, seed, store, attackers, samples)
     if output:
         atomic_files.write_json(output, {"measure": attacks.MEASURE_NAME, "shares": shares, "results": results})

@@ -1,7 +1,5 @@
 """Paired bars, the paper's figures of its main tables: each method alone and with GRU, and what GRU changes."""
 
-from __future__ import annotations
-
 import math
 from string import ascii_lowercase
 from textwrap import wrap
@@ -13,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
-from analysis.figures.style import CHANCE_STYLE, GAIN, LINES, LOSS, RC_PARAMS, add_legend, wrap_panels
+from analysis.figures.style import CHANCE_STYLE, GAIN, LINES, LOSS, RC_PARAMS, add_legend, make_wrapped_panels
 from analysis.labels import MODEL_LABELS, method_label
 from analysis.load.goal_columns import goal_head
 from trainables.benchmarks import Goal
@@ -59,7 +57,7 @@ def draw(points: pd.DataFrame) -> Figure:
     metrics, methods = style.goals_with_rows(points), style.list_methods(points)
     panels = [(place, goal) for place in style.list_panels(points) for goal in metrics]
     across = max(1, MAX_PANELS_PER_ROW // len(metrics)) * len(metrics)
-    figure, grid = wrap_panels(len(panels), across, 0.75 + 0.2 * len(methods), 2.0)
+    figure, grid = make_wrapped_panels(len(panels), across, 0.75 + 0.2 * len(methods), 2.0)
     for number, (axes, (place, goal)) in enumerate(zip(grid, panels, strict=True)):
         here = style.select_panel(points, place)
         _draw_panel(axes, here.loc[here["metric"] == goal.metric], methods, goal)

@@ -1,7 +1,5 @@
 """Pictures with their captions, and those of a sweep's tidy frame."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

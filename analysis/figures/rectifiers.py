@@ -1,7 +1,5 @@
 """What each rectifier changes against none: a forest plot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import matplotlib as mpl

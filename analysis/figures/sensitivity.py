@@ -1,7 +1,5 @@
 """What settings of GRU do: goals over gamma or tau."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

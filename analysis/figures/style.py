@@ -1,7 +1,5 @@
 """What all figures share: rows, panels, colours, markers, legends, sizes for print, and how they are written."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from analysis.load.goal_columns import find_goals
 from analysis.stats.sweep_results import RUNS_SOURCE
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import METHODS, RECTIFIERS
-from trainables.storage.folder_storage import place_inside
+from trainables.storage.folder_storage import resolve_path_inside
 
 GREY = "#666666"
 DASHED = (0, (4, 1.5))
@@ -83,7 +81,7 @@ def make_panels(rows: int, columns: int, width: float, height: float, **share: A
     return figure, figure.subplots(rows, columns, squeeze=False, **share)
 
 
-def wrap_panels(count: int, most: int, width: float, height: float, **share: Any) -> tuple[Figure, list[Axes]]:
+def make_wrapped_panels(count: int, most: int, width: float, height: float, **share: Any) -> tuple[Figure, list[Axes]]:
     """Return a figure and so many panels, at most `most` in a row; the rest of the last row is empty."""
     columns = min(count, most)
     figure, grid = make_panels(-(-count // columns), columns, width, height, **share)
@@ -105,7 +103,7 @@ def add_legend(figure: Figure) -> None:
 
 def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:
     """Write STEM.pdf, .svg, .png (300 dpi) and the drawn points as STEM.csv; equal input gives equal bytes."""
-    file = place_inside(folder, stem)
+    file = resolve_path_inside(folder, stem)
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(RC_PARAMS):
         layout: Any = figure.get_layout_engine()

@@ -1,7 +1,5 @@
 """The trade-off: removal against retention of all trials, on TOFU FQ against MU."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,7 +45,7 @@ def tradeoff_points(results: Results) -> pd.DataFrame:
 def draw(points: pd.DataFrame, rule: Selection) -> Figure:
     """Draw `tradeoff_points`, one panel for each split, with a line at the utility that the sweep's rule asks for."""
     places = style.list_panels(points)
-    figure, panels = style.wrap_panels(max(1, len(places)), 2, 4.2, 2.9, sharey=True)
+    figure, panels = style.make_wrapped_panels(max(1, len(places)), 2, 4.2, 2.9, sharey=True)
     if not places:
         panels[0].set_title("no trial has both goals")
         panels[0].set_axis_off()

@@ -1,7 +1,5 @@
 """Figures 1 and 7 of the paper: cosine, retain risk and angles of unlearning and retain gradient along training."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a benchmark's results are judged by, as tables, figures and sentences name it."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

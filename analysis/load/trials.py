@@ -1,7 +1,5 @@
 """A storage, a sweep in it, and its trials and reference models as pandas frames."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Collection
@@ -111,7 +109,7 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     return drop_duplicates(frame.astype({"id": "str", "status": "str"}).copy())  # in one piece, or pandas warns
 
 
-def describe_mixture(runs: pd.DataFrame) -> list[str]:
+def describe_mixed_versions(runs: pd.DataFrame) -> list[str]:
     """Return a sentence where trials were made by several codes or versions; a custom method's code is its own."""
     custom = [row.name for row in (*METHODS.values(), *RECTIFIERS.values()) if row.custom]
     own = runs[["method", "rectifier.name"]].isin(custom).any(axis="columns")

@@ -1,7 +1,5 @@
 """`python -m analysis.report NAME ...`: tables, figures and one page about sweeps. It imports all of analysis."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC
@@ -62,15 +60,18 @@ def build_report(
 
 def _write_single(report: Report, sweep: SweepFile, both: bool, command: str) -> None:
     results, folder, comparison = report.results, report.folder, report.comparison
-    pictures, main = [sections.write_tradeoff(report)], sections.write_main(report)
+    pictures, main = [sections.write_tradeoff_figure(report)], sections.write_main_table(report)
     ship, before_after, rows = write_own_rows_parts(report)
-    best = "" if ship else verdict.recommend_settings(results)
-    lead = [*filter(None, [*ship, verdict.write_verdict(comparison)])] or [best]
+    best = "" if ship else verdict.describe_recommended_settings(results)
+    lead = [*filter(None, [*ship, verdict.describe_verdict(comparison)])] or [best]
     best = "" if lead == [best] else best
     notes = [*verdict.list_verdict_caveats(results), *sweep.list_deviations()]
-    below, judged = [best] * bool(best), [*verdict.judge_chosen(results)]
+    below, judged = [best] * bool(best), [*verdict.describe_shortfalls(results)]
     said = [*lead, *below, *(f"- {note}" for note in [*judged, *notes])]
-    pictures = [*sections.write_rectifiers(report), *pictures]  # of several rectifiers the first picture is of these
+    pictures = [
+        *sections.write_rectifier_comparison(report),
+        *pictures,
+    ]  # of several rectifiers the first picture is of these
     opened = [Section("", (*before_after, main), tuple(pictures[:1]))]
     opened += [*write_request_section(report), *list_answer_sections(results)]
     save_frame(folder, "differences", verdict.list_goal_differences(comparison))

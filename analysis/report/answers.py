@@ -1,7 +1,5 @@
 """What a model answered before and after unlearning, as a table and in figures/tradeoff.html, drawn by Vega-Lite."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A report on own rows and on numbered splits: which trial to ship, what is still said, request after request."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -14,7 +12,7 @@ from analysis.report.sections import Report
 from analysis.stats.chosen_settings import SHORT, rank_by_label_order
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import get_benchmark
-from trainables.benchmarks.verdict import judge_trial
+from trainables.benchmarks.verdict import choose_and_judge_trial
 from trainables.storage.file_names import ROWS
 from trainables.storage.opening import storage_option
 
@@ -37,7 +35,9 @@ def write_own_rows_parts(report: Report) -> tuple[list[str], list[TableItem], li
     before, unseen = models.get("original", {}), models.get("baseline", {})
     target = store.read_evaluation(before["evaluation"]) if before else None
     trials = {str(one["id"]): one for one in runs.loc[runs["benchmark.split"] == split].to_dict("records")}
-    verdict = judge_trial("own", results.rule, {key: store.result(key) or {} for key in trials}, target or {})
+    verdict = choose_and_judge_trial(
+        "own", results.rule, {key: store.result(key) or {} for key in trials}, target or {}
+    )
     if verdict.key is None:
         return [verdict.describe("")], [], []
     trial = trials[verdict.key]

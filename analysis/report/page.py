@@ -1,7 +1,5 @@
 """A report's page: its sections, and `page.html.j2` filled with them."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

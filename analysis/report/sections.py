@@ -1,7 +1,5 @@
 """The parts of a report on one sweep: each writes its files and returns the sections that the page shows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -51,7 +49,7 @@ class Report:
         return rectifier_comparison.compare_rectifiers(self.results)
 
 
-def write_tradeoff(report: Report) -> Picture:
+def write_tradeoff_figure(report: Report) -> Picture:
     results, points = report.results, tradeoff.tradeoff_points(report.results)
     words = {"x": goal_axis_title(results.goals.removal_goal), "y": goal_axis_title(results.goals.retention)}
     figure = tradeoff.draw(points, results.rule)
@@ -59,7 +57,7 @@ def write_tradeoff(report: Report) -> Picture:
     return picture
 
 
-def write_main(report: Report) -> TableItem:
+def write_main_table(report: Report) -> TableItem:
     """Write the main table, which stands beside the picture."""
     sheet = fill_table(main_layout(report.results), report.results.tidy_frame)
     sheet.save(report.folder / "tables")
@@ -70,7 +68,7 @@ def write_main(report: Report) -> TableItem:
     return TableItem(sheet.table, f"{heads} Original: the target model, before unlearning{others}. —: no result.")
 
 
-def write_rectifiers(report: Report) -> tuple[Picture, ...]:
+def write_rectifier_comparison(report: Report) -> tuple[Picture, ...]:
     """Write every rectifier against none, where there are several; return a picture for each split."""
     comparison = report.comparison
     if not comparison.has_several or comparison.differences.empty:
@@ -90,7 +88,13 @@ def write_statistics(report: Report) -> list[Section]:
     matters = partial(detail_tables.tabulate_importance, goals=results.goals)
     for stem, frame, title, list_rows, caption in (
         ("attacks", attacked, "Does it last", detail_tables.tabulate_attacks, ATTACKS_CAPTION),
-        ("noise", noise, "Is it within the noise of retraining", detail_tables.list_noise, NOISE_CAPTION),
+        (
+            "noise",
+            noise,
+            "Is it within the noise of retraining",
+            detail_tables.tabulate_retraining_noise,
+            NOISE_CAPTION,
+        ),
         ("importance", shares, "Which setting matters", matters, IMPORTANCE_CAPTION),
         ("seeds", results.chosen_values, "Every seed", lambda _: detail_tables.tabulate_seeds(results), SEEDS_CAPTION),
     ):

@@ -1,7 +1,5 @@
 """Reports that lay several sweeps, or the paper's own tables, side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +30,7 @@ def write_several_sweeps_report(
         filling[label] = own
     lead = []
     for label, one in results.items():
-        told = [verdict.write_verdict(compare_rectifiers(one)), f"{verdict.describe_trial_counts(one.runs)}."]
+        told = [verdict.describe_verdict(compare_rectifiers(one)), f"{verdict.describe_trial_counts(one.runs)}."]
         lead.append(f"{label}: {' '.join(filter(None, told))}")
     lead += [f"{label}: {one}" for label, sweep in sweeps.items() for one in sweep.list_deviations()]
     benchmarks = dict.fromkeys(one.goals.benchmark for one in filling.values())

@@ -1,7 +1,5 @@
 """A report's answer: one sentence, the table behind it, and what a reader has to know before believing it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +8,7 @@ import pandas as pd
 
 from analysis.labels import DASH, describe_method, format_as, format_change, format_number, rectifier_name, split_label
 from analysis.load.goal_columns import goal_head
-from analysis.load.trials import describe_mixture, evaluated
+from analysis.load.trials import describe_mixed_versions, evaluated
 from analysis.stats.chosen_settings import choose_study_setting
 from analysis.stats.rectifier_comparison import Comparison
 from analysis.stats.significance import ALPHA, LEAST_CLEAR, MIN_SEEDS, RESAMPLES
@@ -73,7 +71,7 @@ def tabulate_differences(comparison: Comparison) -> pd.DataFrame:
     return pd.DataFrame(rows, dtype="str")
 
 
-def write_verdict(comparison: Comparison) -> str:
+def describe_verdict(comparison: Comparison) -> str:
     """Return the answer in one sentence, nothing where no trial has a rectifier."""
     results = comparison.results
     if collapsed := _explain_collapse(results):
@@ -107,7 +105,7 @@ def write_verdict(comparison: Comparison) -> str:
     return f"With {whose}, {', '.join(texts)} ({seeds} each{few})."
 
 
-def recommend_settings(results: Results) -> str:
+def describe_recommended_settings(results: Results) -> str:
     """Return which method to take of each split, what it costs, and how many seeds say so; nothing before a result."""
     x, y, rule = results.goals.removal_goal, results.goals.retention, results.rule
     parts = []
@@ -146,7 +144,7 @@ def _explain_collapse(results: Results) -> str:
 def list_verdict_caveats(results: Results) -> list[str]:
     """Return what a reader must know before believing the verdict, a sentence each."""
     runs, chosen, rule = results.runs, results.chosen, results.rule
-    notes = describe_mixture(runs)
+    notes = describe_mixed_versions(runs)
     if set(chosen["n"]) == {1}:
         notes.append("Every number is one seed: a difference of any size may be chance (--seeds 0,1,2,3,4 runs five).")
     for limit in sorted(set(runs.reindex(columns=["benchmark.limit"])["benchmark.limit"].dropna())):
@@ -170,7 +168,7 @@ def list_verdict_caveats(results: Results) -> list[str]:
     return notes
 
 
-def judge_chosen(results: Results) -> Iterator[str]:
+def describe_shortfalls(results: Results) -> Iterator[str]:
     """Yield whether the chosen settings keep utility enough and forget enough."""
     goals, chosen = results.goals, results.chosen
     if chosen.empty:

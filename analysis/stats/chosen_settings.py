@@ -1,7 +1,5 @@
 """Which trial speaks for a method: averages over seeds and the selection rule."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which rectifier helps: each against none over the reported seeds that both have."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,9 +76,9 @@ class Comparison:
 
     def _find_sign(self, row: dict[Any, Any], goal: Goal) -> float:
         if not self.has_several:
-            return significance.find_clear_sign(row, goal)
+            return significance.find_significant_direction(row, goal)
         clear = row["adjusted"] <= significance.ALPHA
-        return math.nan if math.isnan(row["p"]) else significance.find_sign(row, goal, clear=clear)
+        return math.nan if math.isnan(row["p"]) else significance.find_change_direction(row, goal, clear=clear)
 
     def _compare(self, plain: pd.DataFrame, other: pd.DataFrame, goal: Goal) -> dict[str, Any]:
         row = significance.compare_seeds(plain, other, goal, self.results.goals.retention, self._resampled)

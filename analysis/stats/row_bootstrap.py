@@ -1,7 +1,5 @@
 """Bootstrap intervals of the goal of retention (TOFU's MU): how much of it hangs on the rows it was measured on."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Hashable, Sequence

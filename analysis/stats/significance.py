@@ -1,7 +1,5 @@
 """Whether seeds tell two sides apart: differences, intervals and tests."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -58,15 +56,15 @@ def paired_t_test(gains: Sequence[float]) -> dict[str, float]:
     return {"low": float(low), "high": float(high), "p": float(tested.pvalue)}
 
 
-def find_clear_sign(row: Mapping[Any, Any], goal: Goal) -> float:
-    """Return `find_sign`; seeds are clear by their 95 % interval, with too few for one if all moved the same way."""
+def find_significant_direction(row: Mapping[Any, Any], goal: Goal) -> float:
+    """Return `find_change_direction`; clear by the 95 % interval, with too few seeds if all moved alike."""
     if math.isnan(row["difference"]) or len(row["gains"]) < LEAST_CLEAR:
         return math.nan
     low, high = (min(row["gains"]), max(row["gains"])) if math.isnan(row["low"]) else (row["low"], row["high"])
-    return find_sign(row, goal, clear=not low <= 0 <= high)
+    return find_change_direction(row, goal, clear=not low <= 0 <= high)
 
 
-def find_sign(row: Mapping[Any, Any], goal: Goal, *, clear: bool) -> float:
+def find_change_direction(row: Mapping[Any, Any], goal: Goal, *, clear: bool) -> float:
     """Return the direction of a change; 0 where it is too small to count, or seeds (not `clear`) or rows leave it open.
 
     Rows do so where the KS distance changes by one step or less, or their interval of the utility's change holds 0.

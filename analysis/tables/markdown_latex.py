@@ -1,7 +1,5 @@
 """Printed tables as Markdown, LaTeX and HTML: pandas lays them out, and writes each cell as told here."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tables of tidy frames, of runs or of the paper: which a sweep fills, their numbers, what is bold, and their files."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +25,7 @@ from analysis.stats.sweep_results import MIXTURE_CHECK_COLUMNS, RUNS_SOURCE, Res
 from analysis.tables.markdown_latex import BOLD_NOTES, Cell, Table, to_latex, to_markdown
 from analysis.tables.table_definitions import LAYOUTS, Layout, uwc_layout
 from trainables.config.method_tables import METHODS, RECTIFIERS
-from trainables.storage.folder_storage import place_inside
+from trainables.storage.folder_storage import resolve_path_inside
 
 KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
 """The columns that tell the numbers of a table apart; `setting` is the value of gamma or tau where that varies."""
@@ -59,7 +57,7 @@ class FilledTable:
         texts = {"md": to_markdown(self.table), "tex": to_latex(self.table)}
         texts["csv"] = self.csv_frame.to_csv(index=False, lineterminator="\n")
         for kind, text in texts.items():
-            place_inside(folder, f"{self.layout.table}.{kind}").write_text(text, encoding="utf-8")
+            resolve_path_inside(folder, f"{self.layout.table}.{kind}").write_text(text, encoding="utf-8")
 
 
 def fill_table(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> FilledTable:

@@ -1,7 +1,5 @@
 """The layouts in which `paper_tables` prints tidy frames: the paper's tables, and a report's main table."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

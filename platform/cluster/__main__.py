@@ -1,7 +1,5 @@
 """`python -m platform.cluster check FILE`: whether a cluster file can be used, before machines are taken."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from platform.cluster.check import find_problems, load_cluster_file
+from platform.cluster.check import find_cluster_file_problems, load_cluster_file
 from platform.schedule.ray_environment import ensure_ray_token
 from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name
@@ -29,14 +27,14 @@ def main(
     return ACTIONS[action](path)
 
 
-def check_file(path: str) -> int:
+def print_cluster_problems(path: str) -> int:
     """Print every problem of a file on its own line; return 0 where there is none, else 2."""
     file = load_cluster_file(path)
     kubernetes = "python -m platform.sweep NAME --cluster"
     start = "sbatch" if file.is_batch_script else kubernetes if file.is_kubernetes else "ray up"
     if start == "ray up":
         ensure_ray_token()
-    problems = find_problems(file)
+    problems = find_cluster_file_problems(file)
     for problem in problems:
         cli.print_line(f"error: {problem}", error=True)
     if problems:
@@ -64,16 +62,16 @@ def print_environment(path: str) -> int:
     return 0
 
 
-def prepare_aws_account(path: str) -> int:
+def create_aws_resources_for_file(path: str) -> int:
     """Make the security group and the instance profiles that an AWS cluster file names."""
     from platform.cluster import account
 
-    group = account.prepare_aws_account(load_cluster_file(path).provider)
+    group = account.create_aws_resources(load_cluster_file(path).provider)
     cli.print_line(f"fill in {path}: security_group_id: &group {group}")
     return 0
 
 
-ACTIONS = {"check": check_file, "environment": print_environment, "account": prepare_aws_account}
+ACTIONS = {"check": print_cluster_problems, "environment": print_environment, "account": create_aws_resources_for_file}
 
 
 if __name__ == "__main__":

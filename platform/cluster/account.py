@@ -3,8 +3,6 @@
 Ray's own group opens ssh to the world, and Ray's own profile may not start workers that have one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import json
@@ -20,7 +18,7 @@ EC2_TRUST_STATEMENT = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaw
 EC2_POLICY = "AmazonEC2FullAccess"  # as Ray's own head has: it starts, tags and ends machines
 
 
-def prepare_aws_account(provider: Mapping[str, Any]) -> str:
+def create_aws_resources(provider: Mapping[str, Any]) -> str:
     """Make what a file's `provider` lacks; return the security group's id. Raises InputError with what AWS refuses."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError

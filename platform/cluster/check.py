@@ -1,7 +1,5 @@
 """What keeps a cluster file from being used: values left to fill in, Ray's own schema, open ports, secrets."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -64,7 +62,7 @@ def load_cluster_file(path: str) -> ClusterFile:
     return ClusterFile(file.path, file.text, content)
 
 
-def find_problems(file: ClusterFile) -> list[str]:
+def find_cluster_file_problems(file: ClusterFile) -> list[str]:
     """Return all that keeps the file from being used, as `place: what is wrong; what to do`."""
     lines = [line.removeprefix("#SBATCH").partition("#")[0].strip() for line in file.text.splitlines()]
     found = [f"line {number}: {problem}" for number, line in enumerate(lines, 1) for problem in _line_problems(line)]

@@ -1,7 +1,5 @@
 """A sweep from a laptop, by a RayJob or a job of a running cluster: only the command travels."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import copy
@@ -22,12 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from platform.cluster.check import ClusterFile, find_problems, load_cluster_file
+from platform.cluster.check import ClusterFile, find_cluster_file_problems, load_cluster_file
 from platform.schedule.ray_environment import RAY_TOKEN_FILE
-from platform.state.manifest import resume_command, sweep_command
+from platform.state.manifest import format_resume_command, sweep_command
 from trainables.common import cli
 from trainables.common.deadlines import ANSWER_SECONDS, START_SECONDS, call_within
-from trainables.common.errors import InputError, last_line_of
+from trainables.common.errors import InputError, last_text_line
 from trainables.common.redaction import redact
 
 REPOSITORY_ON_CLUSTER = "~/unlearning"
@@ -37,7 +35,7 @@ REPORT_LINE_PATTERN = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
 RAY_COMMAND = [sys.executable, "-m", "ray.scripts.scripts"]
 
 
-def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
+def run_sweep_on_cluster(name: str, place: str, arguments: Sequence[str]) -> int:
     """Run a sweep on a file's cluster, or attach to the job that runs it; return its status, 130 where we detach."""
     from aiohttp import ClientError
 
@@ -78,7 +76,7 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
 
 def _create_rayjob(file: ClusterFile, name: str, arguments: Sequence[str]) -> int:
     """Make a RayJob like the file's that runs the sweep; print how to follow and to stop it. Raises InputError."""
-    if problems := find_problems(file):
+    if problems := find_cluster_file_problems(file):
         check = f"python -m platform.cluster check {shlex.quote(str(file.path))}"
         raise InputError(f"--cluster: '{file.path}': {problems[0]}; all that is to mend: {check}")
     if shutil.which("kubectl") is None:
@@ -96,7 +94,7 @@ def _create_rayjob(file: ClusterFile, name: str, arguments: Sequence[str]) -> in
     command = [*kubectl, "create", "--filename=-", "--output=name"]
     done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, check=False)
     if done.returncode:
-        raise InputError(f"--cluster: kubectl: {last_line_of(done.stderr, 'it failed')}")
+        raise InputError(f"--cluster: kubectl: {last_text_line(done.stderr, 'it failed')}")
     made, typed = done.stdout.strip(), shlex.join(kubectl)
     cluster = f"$({typed} get {made} --output jsonpath={{.status.rayClusterName}})"
     cli.print_line(f"submitted {made}, which goes on without this machine")
@@ -135,7 +133,7 @@ def open_client(place: str) -> Iterator[Any]:
                 except (OSError, RuntimeError) as error:
                     if ended or time.monotonic() > deadline:
                         output.seek(0)
-                        why = last_line_of(output.read() if ended else str(error))
+                        why = last_text_line(output.read() if ended else str(error))
                         hint = f"is it up (ray up {place}), and is Ray running on its head?"
                         raise InputError(f"--cluster: no job server answers at '{place}' ({why}); {hint}") from None
                     time.sleep(0.5)
@@ -151,7 +149,7 @@ def submit_or_attach(client: Any, name: str, arguments: Sequence[str]) -> str:
     command = sweep_command(arguments)
     for job in client.list_jobs():
         typed = (job.metadata or {}).get("command")
-        if not job.status.is_terminal() and typed and resume_command(typed) == resume_command(command):
+        if not job.status.is_terminal() and typed and format_resume_command(typed) == format_resume_command(command):
             said = f"attached to {job.submission_id}, which runs already; its log from the beginning:"
             cli.print_line(said, error=True)  # the standard stream is for what the sweep prints
             return job.submission_id
@@ -193,7 +191,7 @@ def _fetch_report(place: str, log: str) -> None:
     command = [*RAY_COMMAND, "rsync-down", place, f"{remote}/", f"{local.absolute()}/"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
-        cli.print_line(f"the report was not fetched: {last_line_of(done.stderr or done.stdout)}", error=True)
+        cli.print_line(f"the report was not fetched: {last_text_line(done.stderr or done.stdout)}", error=True)
     else:
         cli.print_line(f"fetched: {local / 'index.html'}", error=True)
 

@@ -1,7 +1,5 @@
 """Resolution of a sweep into a plan, or into all that is wrong at once. Nothing is written."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +10,7 @@ from platform.plan.models import (
     ReferenceModel,
     absolute_path,
     list_hub_requirements,
-    read_architecture,
+    read_model_config,
     resolve_benchmark,
 )
 from platform.plan.plan import MemoryNeed, Plan
@@ -200,7 +198,7 @@ def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: Refere
     problems, warnings = Problems(), []
     asked = {(benchmarks[split], one.model): one.role for split, found in references.items() for one in found}
     for (benchmark, model), role in asked.items():
-        fitting = model_checks.check_model_and_rows(benchmark, model, "target" if role == "original" else role)
+        fitting = model_checks.find_model_problems(benchmark, model, "target" if role == "original" else role)
         problems.found += fitting.problems
         warnings += fitting.warnings
     problems.found = list(dict.fromkeys(problems.found))
@@ -213,17 +211,17 @@ def _check_trials(
 ) -> tuple[Shape | None, tuple[MemoryNeed, ...]]:
     """Return the sizes of the trials' model, and what memory they need. Raises InputError with every problem."""
     for trial in (trial for trial in trials if METHODS[trial.method].steers):
-        depth = read_architecture(trial.target, models.recipes).get("num_hidden_layers")
+        depth = read_model_config(trial.target, models.recipes).get("num_hidden_layers")
         settings = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
         if isinstance(depth, int):  # which is not known of a model that is not fetched
-            problems.collect_from(method_constants.check_steered_layer, settings.layer, depth)
+            problems.collect_from(method_constants.check_rmu_layer, settings.layer, depth)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if "idk" in METHODS[trial.method].reads):
         problems.collect_from(kinds.get_benchmark(benchmark.name).check_rows_are_questions, benchmark)
     for name in sorted({trial.method for trial in trials if METHODS[trial.method].custom}):
         problems.collect_from(custom.load_custom_part, name, "make")
     for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):
         problems.collect_from(custom.load_custom_part, name, "Rectifier")
-    sizes = read_architecture(trials[0].target, models.recipes) if trials else {}
+    sizes = read_model_config(trials[0].target, models.recipes) if trials else {}
     shape = memory.parse_model_shape(sizes) if sizes else sweep.backbone.shape if sweep.backbone else None
     needs = list_memory_needs(sweep, trials, shape)
     problems.collect_from(check_memory_fits, needs)

@@ -5,8 +5,6 @@ activations add 2 N D. The host launches each operation of each layer: a pass ta
 Where the constants come from: docs/reproduction.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -94,13 +92,13 @@ def list_memory_needs(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None
     needs: dict[tuple[str, str, str], MemoryNeed] = {}
     for (method, rectifier, split, *_), trial in kinds.items():  # of each cell the trial that takes most
         longest = sizes[trial.benchmark, trial.training.max_length].longest
-        need = MemoryNeed(method, rectifier, split, memory.fit_memory(trial, shape, longest, device))
+        need = MemoryNeed(method, rectifier, split, memory.fit_trial_to_memory(trial, shape, longest, device))
         cell = (method, rectifier, split)
         needs[cell] = max(needs.get(cell, need), need, key=lambda one: one.fit.peak.total)
     return tuple(needs.values())
 
 
-def find_rates(resources: Resources) -> dict[str, float]:
+def estimate_device_rates(resources: Resources) -> dict[str, float]:
     """Return the operations (by precision) and bytes a second of a rank's device, and the seconds for a launch."""
     if not resources.gpus:
         return {name: rate if name == "launch" else rate * resources.cpus for name, rate in CPU_CORE_RATES.items()}
@@ -109,14 +107,16 @@ def find_rates(resources: Resources) -> dict[str, float]:
     return {"launch": LAUNCH_SECONDS} | {name: part * share * peak[name] for name, share in shares.items()}
 
 
-def training_seconds(trial: Trial, shape: Shape, points: int, tokens: float, rows: int, rates: Rates) -> float:
+def estimate_training_seconds(trial: Trial, shape: Shape, points: int, tokens: float, rows: int, rates: Rates) -> float:
     """Return the seconds of training on `points` forget rows of `tokens` tokens on average, `rows` in a pass."""
     once = 8 if trial.resources.gradient_checkpointing else 6
     each = shape.parameter_count / rates[trial.resources.precision] / trial.resources.ranks
     if trial.task_vector is not None:
         return once * points * tokens * (trial.task_vector.steps + 2) * each
     needs, rectifier = METHODS[trial.method].needs, RECTIFIERS[trial.rectifier.name]
-    retain_passes = (RETAIN_PASS in rectifier.needs or "retain_multiplier" in needs) + memory.has_retain_term(trial)
+    retain_passes = (RETAIN_PASS in rectifier.needs or "retain_multiplier" in needs) + memory.trial_has_retain_term(
+        trial
+    )
     if (trial.rectifier.parts or rectifier.parts) <= 1:
         retain_passes = min(1, retain_passes)  # one serves the rectifier and the term
     passes = 1 + retain_passes + ("pairs" in needs) + 1 / (trial.observe or float("inf"))
@@ -128,7 +128,7 @@ def training_seconds(trial: Trial, shape: Shape, points: int, tokens: float, row
     return sampling.count_steps(trial.training, points) * passes * max(once * batch * tokens * each, launching)
 
 
-def evaluation_seconds(trial: Trial, shape: Shape, points: int, size: EvaluationSize, rates: Rates) -> float:
+def estimate_evaluation_seconds(trial: Trial, shape: Shape, points: int, size: EvaluationSize, rates: Rates) -> float:
     """Return the seconds of all evaluations of a trial, of mixtures at most.
 
     Ranks share an evaluation, but for those of task vectors and mixtures, where the others wait for the first.
@@ -171,7 +171,7 @@ def estimate_trial_seconds(plan: Plan, shape: Shape) -> float | None:
 
     The known trials of an Optuna study stand for all that it is to have.
     """
-    known, total, rates = plan.trials_by_study(), 0.0, find_rates(plan.sweep.resources)
+    known, total, rates = plan.trials_by_study(), 0.0, estimate_device_rates(plan.sweep.resources)
     fitting = {(need.method, need.rectifier, need.split): need.fit.micro_batch for need in plan.needs}
     loading = LOAD_SECONDS + shape.parameter_count * memory.WEIGHT_BYTES[plan.sweep.resources.precision] / DISK_SPEED
     trained: set[str] = set()
@@ -186,8 +186,10 @@ def estimate_trial_seconds(plan: Plan, shape: Shape) -> float | None:
         key = made.id() if made else trial.id()
         if key not in trained:
             trained.add(key)
-            total += (1 if made else share) * training_seconds(trial, shape, text.points, text.mean, rows, rates)
-        total += share * (loading + evaluation_seconds(trial, shape, text.points, asked, rates))
+            total += (1 if made else share) * estimate_training_seconds(
+                trial, shape, text.points, text.mean, rows, rates
+            )
+        total += share * (loading + estimate_evaluation_seconds(trial, shape, text.points, asked, rates))
     return total
 
 
@@ -196,14 +198,16 @@ def estimate_model_making_seconds(plan: Plan, shape: Shape, recipes: Sequence[Re
 
     A target model that is to answer neutral prompts does that, too, and a model that is written is measured again.
     """
-    first, authors, rates = plan.trials[0], plan.sweep.fictional, find_rates(plan.sweep.resources)
+    first, authors, rates = plan.trials[0], plan.sweep.fictional, estimate_device_rates(plan.sweep.resources)
     text, asked = text_sizes(plan.sweep, first.benchmark, first.training)
     count, rows = authors.authors * authors.questions if authors else AUTHOR_ROWS, max(1, int(CPU_TOKENS / text.mean))
     plain = Trial(method="ga", target=first.target, resources=first.resources)
     trained = {recipe.base: plain.model_copy(update={"training": recipe.training}) for recipe in recipes}
-    made = sum(training_seconds(one, shape, count + OTHER_ROWS, text.mean, rows, rates) for one in trained.values())
+    made = sum(
+        estimate_training_seconds(one, shape, count + OTHER_ROWS, text.mean, rows, rates) for one in trained.values()
+    )
     if not row_files.has_model_answers(first.benchmark):
         words = EvaluationSize(0, len(model_answers.read_prompts()) * model_answers.MAX_TOKENS)
-        made += evaluation_seconds(plain, shape, 0, words, rates)
+        made += estimate_evaluation_seconds(plain, shape, 0, words, rates)
     evaluations += plan.sweep.export
-    return made + evaluations * (LOAD_SECONDS + evaluation_seconds(plain, shape, 0, asked, rates))
+    return made + evaluations * (LOAD_SECONDS + estimate_evaluation_seconds(plain, shape, 0, asked, rates))

@@ -1,7 +1,5 @@
 """The rows of a sweep's splits, its models (from a folder, published or made by a recipe), and what is on the hub."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,10 +17,10 @@ from trainables.config.settings import FICTION_PREFIX, Benchmark, Model, Trainin
 from trainables.config.shared_artifacts import Recipe, evaluation_id
 from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement
-from trainables.storage.atomic_files import check_content, read_json
+from trainables.storage.atomic_files import check_folder_unchanged, read_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import RETRAINED
-from trainables.training.model_files import check_model_folder, check_tokenizer_folder, fingerprint_model
+from trainables.training.model_files import check_if_local_model, check_if_local_tokenizer, fingerprint_model
 
 FINETUNABLE_BENCHMARK = "tofu"
 """The benchmark whose models are fine-tuned here: their roles are configurations of its data."""
@@ -105,7 +103,7 @@ class ModelFinder:
         if place is None:
             return
         if name != "models":
-            check_model_folder(self._choose(Model(path=place)), name)
+            check_if_local_model(self._choose(Model(path=place)), name)
         elif not is_folder(absolute_path(place)):
             raise InputError(f"models: no folder {describe_path(place)}")
 
@@ -172,7 +170,7 @@ class ModelFinder:
             precision=self.sweep.backbone.precision if self.sweep.backbone else "fp32",
         )
         path = str(self.store.model(recipe.id()))
-        check_content(Path(path), "target")
+        check_folder_unchanged(Path(path), "target")
         self.recipes[path] = recipe
         attention = self.sweep.attention or (base.attention if base else Model.model_fields["attention"].default)
         return Model(path=path, fingerprint=f"recipe:{recipe.id()}", attention=attention)
@@ -185,9 +183,9 @@ class ModelFinder:
     def _resolve(self, model: Model, field_name: str) -> Model:
         """Return the model as chosen, with absolute folders and its fingerprint."""
         model = self._choose(model)
-        if check_model_folder(model, field_name):
+        if check_if_local_model(model, field_name):
             model = model.model_copy(update={"path": absolute_path(model.path)})
-        if model.tokenizer and check_tokenizer_folder(model.tokenizer):
+        if model.tokenizer and check_if_local_tokenizer(model.tokenizer):
             model = model.model_copy(update={"tokenizer": absolute_path(model.tokenizer)})
         return model.model_copy(update={"fingerprint": fingerprint_model(model)})
 
@@ -196,7 +194,7 @@ def absolute_path(path: str) -> str:
     return os.path.abspath(os.path.expanduser(path))
 
 
-def read_architecture(model: Model, recipes: Mapping[str, Recipe]) -> dict[str, Any]:
+def read_model_config(model: Model, recipes: Mapping[str, Recipe]) -> dict[str, Any]:
     """Return config.json of a model, or of what its recipe makes it from; empty for a model that is not fetched."""
     while model.path in recipes:
         recipe = recipes[model.path]
@@ -218,7 +216,7 @@ def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
         from trainables.data.fictional import VERSION
 
         key = hash_json({"version": VERSION, **sweep.fictional.model_dump(mode="json")})[:12]
-        check_content(store.data_folder(key), "benchmark.data")
+        check_folder_unchanged(store.data_folder(key), "benchmark.data")
         return chosen.model_copy(update={"data": str(store.data_folder(key)), "fingerprint": f"{FICTION_PREFIX}{key}"})
     if is_folder(chosen.data):
         chosen = chosen.model_copy(update={"data": absolute_path(chosen.data)})
@@ -266,6 +264,6 @@ def list_hub_requirements(
             given = [name for name in ("target", "baseline") if model.path == getattr(sweep, name)]
             option, folder = (f"{given[0]}=DIR", "") if given else ("models=DIR", role)
             found.append(HubRequirement("models", model.path, model.revision, "", option, folder=folder))
-        if model.tokenizer and not check_tokenizer_folder(model.tokenizer):
+        if model.tokenizer and not check_if_local_tokenizer(model.tokenizer):
             found.append(HubRequirement("tokenizers", model.tokenizer, None, "", "tokenizer=DIR"))
     return tuple({one.key: one for one in (*found, *reversed(found))}.values())  # of several of one key the first

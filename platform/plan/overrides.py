@@ -1,7 +1,5 @@
 """`--set PATH=VALUE` and `--only FIELD=V1,V2`: what a person types, checked against the configuration's fields."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import pkgutil

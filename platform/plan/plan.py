@@ -1,7 +1,5 @@
 """A sweep resolved into trials, as a value. What a storage holds of it: platform.state.trial_outcomes."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any

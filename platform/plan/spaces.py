@@ -1,7 +1,5 @@
 """The spaces of a sweep's studies, and their trials by strategy. A study is a split, a method and a rectifier."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -71,7 +69,9 @@ class Space:
         except ValidationError as error:
             raise InputError(f"sweep {self.sweep}: {describe_invalid_settings(error)}") from error
         check_runnable(trial)
-        method_constants.check_retain_once(trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split)
+        method_constants.check_single_retain_term(
+            trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split
+        )
         return trial
 
     def list_points(self) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,5 @@
 """The size of this machine and of a Ray cluster: nodes that exist, and those that its autoscaler may start."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter
@@ -14,7 +12,7 @@ from platform.plan.costs import GPU_RATES, find_gpu_name
 from platform.plan.plan import Plan
 from platform.schedule.ray_environment import LOCAL_RAY, resolve_address
 from trainables.config.settings import Resources
-from trainables.training.memory import MEMORY_SHARE, WEIGHT_BYTES, machine_memory
+from trainables.training.memory import MEMORY_SHARE, WEIGHT_BYTES, read_usable_machine_memory
 
 HEAD_NODE_RESOURCE = "node:__internal_head__"
 """Ray's own resource of the head, of which every head has 1."""
@@ -148,7 +146,7 @@ def share_gpu_among_trials(plan: Plan, address: str | None) -> Resources:
     name, most = wanted.gpu_name or find_gpu_name(), 1.0
     size = wanted.gpu_memory or (GPU_RATES[name]["memory"] / 1e9 if name else None)
     if size and largest and plan.shape and wanted.ranks == 1 and resolve_address(address) == LOCAL_RAY:
-        memory = HOST_SHARE * machine_memory() / gpus
+        memory = HOST_SHARE * read_usable_machine_memory() / gpus
         room = memory / (HOST_BYTES + 2 * WEIGHT_BYTES[wanted.precision] * plan.shape.parameter_count)
         cpus, trials = count_cpus() / gpus / max(HOST_CPUS, wanted.cpus), -(-sum(plan.planned.values()) // gpus)
         most = min(MAX_TRIALS_PER_GPU, MEMORY_SHARE * size * 1e9 / largest.fit.least, cpus, room, trials)

@@ -1,7 +1,5 @@
 """Environment variables that Ray reads when it is imported: this module is imported before Ray, and without it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

@@ -1,7 +1,5 @@
 """What happens to trials whose process or machine dies: how often they run again, and what ended them."""
 
-from __future__ import annotations
-
 import re
 import time
 from pathlib import Path
@@ -60,6 +58,6 @@ def read_failure_cause(trial: Any) -> str:
     return text
 
 
-def survive_memory_kills() -> None:
+def retry_trials_killed_for_memory() -> None:
     """Make Tune treat a kill by Ray's memory monitor like a dead actor: Tune of Ray 2.60 ends with a traceback."""
     actor_manager.RayActorError = (RayActorError, OutOfMemoryError)  # type: ignore[assignment, misc]

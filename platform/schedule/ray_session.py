@@ -1,7 +1,5 @@
 """The Ray that a sweep runs on: joined or started here, and how its nodes hold trials."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -24,7 +22,7 @@ from platform.schedule.capacity import NodeLimits
 from platform.schedule.ray_environment import LOCAL_RAY, RAY_SETTINGS, resolve_address
 from trainables.common import cli, provenance
 from trainables.common.deadlines import ANSWER_SECONDS, CONNECT_SECONDS, START_SECONDS, TOLD_SECONDS, call_within
-from trainables.common.errors import InputError, last_line
+from trainables.common.errors import InputError, last_error_line
 from trainables.config.settings import Resources
 
 BOOTSTRAP_FILE = Path("~/ray_bootstrap_config.yaml")
@@ -108,7 +106,7 @@ def wait_for_nodes(growth: NodeLimits, print_line: Callable[[str], None]) -> Non
         time.sleep(1.0)
 
 
-def check_nodes(print_line: Callable[[str], None]) -> None:
+def probe_ray_nodes(print_line: Callable[[str], None]) -> None:
     """Run a task on every node that is there. Raises RayError if none ends well: trials would wait without end."""
     hosts = {}
     for node in (node for node in ray.nodes() if node["Alive"]):
@@ -124,7 +122,7 @@ def check_nodes(print_line: Callable[[str], None]) -> None:
         try:
             ray.get(one)
         except ray.exceptions.RayError as error:
-            bad[hosts[one]] = f" ({last_line(error)})"
+            bad[hosts[one]] = f" ({last_error_line(error)})"
     if bad:
         problem = f"no process started within {START_SECONDS:.0f} s on {', '.join(map(''.join, bad.items()))}"
         if len(bad) == len(hosts):
@@ -147,7 +145,7 @@ def end_session() -> None:
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))  # which Ray has undone below Python
 
 
-def place_trials(
+def choose_placement(
     growth: NodeLimits, wanted: Resources, max_concurrent: int | None, print_line: Callable[[str], None]
 ) -> Placement:
     """Return how Tune places trials; the ranks of one share a node wherever some node holds them all.

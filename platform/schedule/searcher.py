@@ -1,7 +1,5 @@
 """Which trial is next: a fixed queue, or Optuna's proposals by one Searcher of Tune over all studies of a sweep."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any

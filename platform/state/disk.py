@@ -3,8 +3,6 @@
 The weights of the others are deleted as soon as a trial's end shows it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from platform.plan.plan import Plan
@@ -66,7 +64,7 @@ def describe_shortage(state: SweepState, store: Storage, choice: str, slots: int
     return f"disk: {lacks}; what helps: another disk, a smaller --keep, fewer trials (--only)"
 
 
-class WeightKeeper:
+class WeightPruner:
     """Reduces the weights of a sweep's trials to `choice`, of those of earlier starts at once."""
 
     def __init__(self, plan: Plan, store: Storage, choice: str) -> None:

@@ -1,7 +1,5 @@
 """Limits of a sweep: its GPU-hours, a full disk, and failures that all have one cause."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ The driver holds filelock's lock on a file beside it as long as it runs; however
 An object store has no locks: there a driver of another machine is taken for dead if it writes no note in WATCH_SECONDS.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 import threading
@@ -17,7 +15,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from trainables.common import cli, process_identity, provenance
-from trainables.common.errors import InputError, Unreachable
+from trainables.common.errors import InputError, StoreUnreachable
 from trainables.storage.atomic_files import parse_object, write_json
 from trainables.storage.folder_storage import Storage
 
@@ -60,7 +58,7 @@ def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
             with call_periodically(note, NOTE_SECONDS):
                 yield
         finally:
-            with contextlib.suppress(OSError, Unreachable):
+            with contextlib.suppress(OSError, StoreUnreachable):
                 store.remove(path)
 
 
@@ -75,7 +73,7 @@ def call_periodically(action: Callable[[], object], seconds: float) -> Iterator[
 
     def work() -> None:
         while not over.wait(seconds):
-            with contextlib.suppress(OSError, Unreachable):
+            with contextlib.suppress(OSError, StoreUnreachable):
                 action()
 
     thread = threading.Thread(target=work, name="notes", daemon=True)

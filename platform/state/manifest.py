@@ -1,7 +1,5 @@
 """A sweep's manifest, STORAGE/sweeps/NAME-HASH.json: its trials' ids, its reference evaluations and its commands."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex
@@ -33,7 +31,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     earlier = read_sweep(path) if path.exists() else None
     commands: dict[str, str] = {}  # a start that goes on with an earlier one is not another
     for one in (*(earlier.commands if earlier else ()), command):
-        commands.setdefault(resume_command(one), one)
+        commands.setdefault(format_resume_command(one), one)
     listed = [trial.id() for trial in plan.trials]
     unfinished = _list_unfinished(earlier, command, set(listed), store)
     if plan.strategy == "optuna":  # the others are added when they begin
@@ -135,7 +133,7 @@ def sweep_command(arguments: Sequence[str] | None = None) -> str:
     return f"python -m platform.sweep {shlex.join(map(redact, words))}"
 
 
-def resume_command(command: str, storage: str | None = None) -> str:
+def format_resume_command(command: str, storage: str | None = None) -> str:
     """Return the command that resumes what `command` began. `storage`: an option that replaces the command's own."""
     taking = "reason" if storage is None else "reason|storage"
     dropped = rf" --(new|resume|retry-failed|({taking})[ =]('[^']*'|\S)+)(?!\S)"

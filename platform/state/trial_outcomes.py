@@ -1,7 +1,5 @@
 """What a storage holds of a sweep's trials: which are done, failed, damaged or left, and what they were made with."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections import Counter
@@ -177,7 +175,7 @@ def describe_code_change(documents: Iterable[Mapping[str, Any]], noun: str, advi
     if not counts:
         return ()
     counted = "; ".join(f"{count} at {difference}" for difference, count in counts.most_common())
-    here = _describe_code(provenance.read_provenance())
+    here = _describe_code(provenance.collect_provenance())
     return (f"{format_count(counts.total(), noun)} made by other code than {here}: {counted}; {advice}",)
 
 
@@ -186,7 +184,7 @@ def _find_difference(made: Mapping[str, Any]) -> str | None:
     versions, config = made.get("versions"), made.get("config") or {}
     if not versions:
         return None
-    here = provenance.read_provenance(str(config.get("method")), str(config.get("rectifier", {}).get("name")))
+    here = provenance.collect_provenance(str(config.get("method")), str(config.get("rectifier", {}).get("name")))
     parts = [] if made.get("code") == here["code"] else [_describe_code(made)]
     parts += [f"{name} {versions.get(name)}" for name in PACKAGES if versions.get(name) != here["versions"][name]]
     return ", ".join(parts) or None

@@ -1,7 +1,5 @@
 """`python -m platform.sweep NAME`: plan, run and report a named sweep."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -18,7 +16,7 @@ from platform.schedule import capacity
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState, add_artifact_warnings, read_sweep_state
 from platform.sweep.dry_run import describe_plan, format_dry_run
-from platform.sweep.start import StartOptions, start_sweep
+from platform.sweep.start import StartOptions, run_sweep_under_lock
 from search_spaces.schema.sweep import Sweep, list_sweep_names, load_sweep
 from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name
@@ -75,7 +73,7 @@ def main(
     if cluster is not None:
         from platform.cluster import submit
 
-        return submit.run_sweep(sweep.name, cluster, sys.argv[1:])
+        return submit.run_sweep_on_cluster(sweep.name, cluster, sys.argv[1:])
     sweep = overrides.apply_overrides(sweep, settings)
     store = _open_storage(location)
     plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
@@ -93,7 +91,7 @@ def main(
     if shortage := disk.describe_shortage(state, store, options.keep, slots):
         raise InputError(f"--storage: {shortage}")
     open_storage(location)  # made now, so that a start that is refused leaves nothing
-    return start_sweep(state, store, options)
+    return run_sweep_under_lock(state, store, options)
 
 
 def _list_seeds(text: str) -> str:

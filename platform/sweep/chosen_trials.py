@@ -1,7 +1,5 @@
 """The trials that the rule chooses: judged, exported and attacked at a sweep's end."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -10,17 +8,17 @@ from platform.plan.plan import Plan
 from platform.state.trial_outcomes import target_evaluations, target_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.benchmarks.verdict import judge_trial
-from trainables.common.errors import last_line
+from trainables.benchmarks.verdict import choose_and_judge_trial
+from trainables.common.errors import last_error_line
 from trainables.config.trial import Trial
 from trainables.robustness import attacks
 from trainables.robustness.attack_results import read_attack_results
 from trainables.storage import atomic_files
-from trainables.storage.folder_storage import Storage, set_aside
+from trainables.storage.folder_storage import Storage, move_to_dated_folder
 from trainables.storage.opening import storage_option
 
 
-def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
+def export_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
     """Say of each split, of splits in a row of the last one, whether to ship its chosen trial; export it if so."""
     splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
     before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_unlearned_before, splits))
@@ -33,7 +31,7 @@ def _judge_split(split: str, plan: Plan, store: Storage, print_line: Callable[[s
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
     trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
     results = {key: store.result(key) or {} for key in trials}
-    found = judge_trial(name, rule, results, target_evaluations(plan, store).get(split, {}))
+    found = choose_and_judge_trial(name, rule, results, target_evaluations(plan, store).get(split, {}))
     if found.key is None:
         return found.describe("")
     trial, said = trials[found.key], found.describe(plan.label(trials[found.key]))
@@ -59,7 +57,7 @@ def _export(trial: Trial, why: str, plan: Plan, store: Storage, print_line: Call
     made = (atomic_files.read_json(folder / model_folder.FACTS_FILE) or {}).get("made_with", {}).get("started")
     if made is None or made != (store.result(trial.id()) or {}).get("started"):
         if folder.exists():  # of an earlier run of the same trial
-            set_aside([folder], store)
+            move_to_dated_folder([folder], store)
         print_line(f"writing the chosen model to {folder}, and measuring it again")
         make: Any = ray.remote(export_trial_model).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
         try:
@@ -92,7 +90,7 @@ def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str],
             try:
                 print_line(f"{shown}: {ray.get(task)}")
             except ray.exceptions.RayError as error:
-                print_line(f"{shown} ({trial.id()}): not attacked: {last_line(error)}")
+                print_line(f"{shown} ({trial.id()}): not attacked: {last_error_line(error)}")
 
 
 def list_trials_to_attack(plan: Plan, store: Storage) -> list[Trial]:

@@ -1,7 +1,5 @@
 """The description of a plan by a dry run, as lines or as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,14 +1,12 @@
 """What a start needs from outside, in words, and the fetching of it from the hub before the first trial."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from search_spaces.schema import backbones
 from search_spaces.schema.sweep import Sweep
 from trainables.common.deadlines import ANSWER_SECONDS
-from trainables.common.errors import InputError, first_line
-from trainables.data.hub_folders import HubRequirement, check_hub, commit_pin_file, download, is_downloaded, read_pin
+from trainables.common.errors import InputError, first_error_line
+from trainables.data.hub_folders import HubRequirement, check_hub, download, is_downloaded, locate_commit_pin, read_pin
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
 
@@ -47,7 +45,7 @@ def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print
                 _fetch(requirement, store, print_line)
         except (httpx2.HTTPError, OSError, RuntimeError) as error:  # hf_xet's failures are RuntimeErrors
             _raise_refusal(requirement, error)
-            why = first_line(error.__cause__ or error)
+            why = first_error_line(error.__cause__ or error)
             missing.append(requirement)
     for requirement in missing:
         print_line(f"needs: {describe_requirement(requirement)}")
@@ -70,7 +68,7 @@ def _fetch(requirement: HubRequirement, store: Storage, print_line: Callable[[st
             f"{requirement.field}: {requirement.id} has no model.safetensors on the hub, and nothing else is loaded; "
             f"save it as safetensors and give that folder: {requirement.folder_option}"
         )
-    write_json(pin := commit_pin_file(requirement, store), {"commit": commit})
+    write_json(pin := locate_commit_pin(requirement, store), {"commit": commit})
     store.push(pin)
 
 

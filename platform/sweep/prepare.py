@@ -1,7 +1,5 @@
 """What trials share, made once as Ray tasks: data, models, reference evaluations, directions."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -21,7 +19,7 @@ from trainables.benchmarks import selection
 from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
 from trainables.benchmarks.own import kept_answers
 from trainables.benchmarks.own.row_files import has_model_answers
-from trainables.common.errors import last_line
+from trainables.common.errors import last_error_line
 from trainables.common.wording import format_duration
 from trainables.config.method_tables import METHODS
 from trainables.data import fictional
@@ -72,7 +70,7 @@ def _make_models(plan: Plan, store: Storage, print_line: PrintLine) -> None:
         ready = [recipe for recipe in waiting if recipe.base is None or recipe.base.path not in paths]
         resources, made = plan.sweep.resources, {}
         gpus = min(1, resources.gpus)
-        make: Any = ray.remote(shared_artifacts.make_model).options(num_cpus=1, num_gpus=gpus)
+        make: Any = ray.remote(shared_artifacts.ensure_recipe_model).options(num_cpus=1, num_gpus=gpus)
         for recipe in ready:
             name = f"the model for {recipe.configs[0]}"
             print_line(f"training {name} ({recipe.training.epochs:g} epochs, once)")
@@ -85,7 +83,7 @@ def _make_models(plan: Plan, store: Storage, print_line: PrintLine) -> None:
 def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     """Evaluate the models first that the others are measured against; a baseline may fail."""
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
-    make: Any = ray.remote(shared_artifacts.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus)
+    make: Any = ray.remote(shared_artifacts.ensure_evaluation).options(num_cpus=1, num_gpus=resources.gpus)
     first = benchmarks.get_benchmark(plan.sweep.benchmark.name).REFERENCE
     itself = RETAIN_MODEL_ITSELF if first == "original" else None
     measured = {ref.split: ref.evaluation for ref in plan.references if ref.role == first}
@@ -104,7 +102,7 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
         except ray.exceptions.RayError as error:
             if role != "baseline":
                 raise
-            why = last_line(error)
+            why = last_error_line(error)
             print_line(f"warning: the baseline model is not evaluated, the trials run without it: {why}")
 
 
@@ -154,4 +152,4 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
             with call_periodically(lambda: print_line("directions are being made"), PROGRESS_PRINT_SECONDS):
                 finish()
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
-            print_line(f"no direction: {last_line(error)}")
+            print_line(f"no direction: {last_error_line(error)}")

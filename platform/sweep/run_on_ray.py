@@ -1,7 +1,5 @@
 """The part of a start that needs Ray: preparation, Tune over the trials that are left, the export at the end."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -17,17 +15,22 @@ from rich.console import Console
 
 from platform.schedule import ray_session
 from platform.schedule.ray_environment import resolve_address
-from platform.schedule.ray_failures import MAX_FAILURES, RAYLET_CHECK_SECONDS, FailureWatch, survive_memory_kills
+from platform.schedule.ray_failures import (
+    MAX_FAILURES,
+    RAYLET_CHECK_SECONDS,
+    FailureWatch,
+    retry_trials_killed_for_memory,
+)
 from platform.schedule.ray_session import Placement
 from platform.schedule.searcher import Study, StudyQueue, TrialQueue, read_goal_values
 from platform.state import manifest
-from platform.state.disk import WeightKeeper
+from platform.state.disk import WeightPruner
 from platform.state.limits import SweepStopper
 from platform.state.lock import call_periodically
-from platform.state.manifest import resume_command
+from platform.state.manifest import format_resume_command
 from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_gpus, count_outcomes, target_utilities
 from platform.sweep import hub_download, prepare
-from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trial
+from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trials
 from platform.sweep.start import StartOptions
 from platform.sweep.trial_callback import ProgressScreen, TrialCallback, TrialCounts
 from platform.tracking.mirror import MlflowMirror, start_mirror
@@ -50,22 +53,22 @@ def run_on_ray(
     try:
         growth = ray_session.start_session(options.address)
         ray_session.wait_for_nodes(growth, print_line)
-        ray_session.check_nodes(print_line)
-        look = partial(ray_session.watch_head, ray.get_runtime_context().gcs_address, resume_command(command))
+        ray_session.probe_ray_nodes(print_line)
+        look = partial(ray_session.watch_head, ray.get_runtime_context().gcs_address, format_resume_command(command))
         if not resolve_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
             watch.enter_context(call_periodically(look, RAYLET_CHECK_SECONDS))
-        placement = ray_session.place_trials(growth, resources, options.max_concurrent, print_line)
+        placement = ray_session.choose_placement(growth, resources, options.max_concurrent, print_line)
         hub_download.fetch_requirements(plan.hub, store, print_line)
         with stopper.count_preparation(gpus):
             prepare.prepare_shared_artifacts(state, store, print_line, placement.strategy)
         mirror = start_mirror(manifest.write_manifest(state, store, command), store)
         if state.number_to_run:
-            tune_trials(state, store, mirror, stopper, placement, options.keep)
+            run_trials_on_tune(state, store, mirror, stopper, placement, options.keep)
         if plan.sweep.stress.attacks and not stopper.reason:
             with stopper.count_preparation(gpus):
                 attack_chosen_trials(add_recorded_trials(plan, store), store, print_line)
         if plan.sweep.export:
-            export_chosen_trial(add_recorded_trials(plan, store), store, print_line)
+            export_chosen_trials(add_recorded_trials(plan, store), store, print_line)
         mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store))
         return mirror
     except KeyboardInterrupt:
@@ -81,16 +84,16 @@ def run_on_ray(
     finally:
         watch.close()
         ray_session.end_session()
-    print_line(f"{problem}\ngo on with: {resume_command(command)}")
+    print_line(f"{problem}\ngo on with: {format_resume_command(command)}")
     return None
 
 
-def tune_trials(
+def run_trials_on_tune(
     state: SweepState, store: Storage, mirror: MlflowMirror, stopper: SweepStopper, placement: Placement, keep: str
 ) -> None:
     """Run the trials that are left by Ray Tune, as far as the limits let them."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    survive_memory_kills()
+    retry_trials_killed_for_memory()
     names = class_cache.ENV_VARS_TO_PROPAGATE
     names.difference_update(list(filter(SECRET_NAME.search, names)))  # Ray's log would hold their values
     plan, resources = state.plan, state.plan.sweep.resources
@@ -98,7 +101,7 @@ def tune_trials(
     screen = ProgressScreen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
     done, failed = len(state.done), len(state.failed_outcomes)  # of earlier starts, too
     counts = TrialCounts(plan.name, total + done, placement.slots, done - failed, failed, label=plan.label)
-    keeper = WeightKeeper(plan, store, keep)
+    keeper = WeightPruner(plan, store, keep)
     reporter = TrialCallback(counts, store, mirror, stopper, keeper, screen)
     folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
     run_config = tune.RunConfig(

@@ -1,7 +1,5 @@
 """One start of a sweep: its lock, what an earlier start left, Ray where trials are left, its table and last lines."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -23,7 +21,7 @@ from platform.schedule.ray_environment import remove_ray_folder, set_ray_environ
 from platform.state import lock, manifest
 from platform.state.disk import KEEP_CHOICES
 from platform.state.limits import SweepStopper, load_gpu_seconds, record_gpu_seconds
-from platform.state.manifest import resume_command, sweep_command
+from platform.state.manifest import format_resume_command, sweep_command
 from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_outcomes, read_sweep_state
 from platform.sweep.chosen_trials import choose_trials, list_trials_to_attack
 from platform.tracking.mirror import MlflowMirror, start_mirror
@@ -32,12 +30,12 @@ from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common import provenance, typed_paths
 from trainables.common.cli import print_line
-from trainables.common.errors import InputError, first_line, last_line_of, suggest_name
+from trainables.common.errors import InputError, first_error_line, last_text_line, suggest_name
 from trainables.common.redaction import redact
 from trainables.common.wording import format_count
 from trainables.config.trial import Trial
 from trainables.storage.file_names import ERROR, FAILURES, LOST, RESULT, ROWS, STEPS
-from trainables.storage.folder_storage import Storage, remove_leftovers, set_aside
+from trainables.storage.folder_storage import Storage, move_to_dated_folder, remove_leftovers
 from trainables.storage.opening import storage_option
 from trainables.storage.sweep_file import read_sweep
 
@@ -77,7 +75,7 @@ class StartOptions:
             raise InputError(f"--keep: unknown choice '{self.keep}'; {suggest_name(self.keep, KEEP_CHOICES)}")
 
 
-def start_sweep(state: SweepState, store: Storage, options: StartOptions) -> int:
+def run_sweep_under_lock(state: SweepState, store: Storage, options: StartOptions) -> int:
     """Run what is left of a plan as the sweep's only driver; return the exit status."""
     plan, command = state.plan, sweep_command()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a sweep as Ctrl-C does
@@ -88,7 +86,7 @@ def start_sweep(state: SweepState, store: Storage, options: StartOptions) -> int
             return run_plan(state, store, command, options)
     except KeyboardInterrupt:
         remove_ray_folder()
-        print_line(f"\nstopped; go on with: {resume_command(command)}", error=True)
+        print_line(f"\nstopped; go on with: {format_resume_command(command)}", error=True)
         return 130
 
 
@@ -136,7 +134,7 @@ def _print_beginning(state: SweepState, store: Storage) -> None:
     """Print what there is to run, where, of which code, and what is odd."""
     trials = format_count(len(state.done) + state.number_to_run, "trial")
     print_line(f"sweep {state.plan.name}: {trials}, {len(state.done)} done, {state.number_to_run} to run")
-    made = provenance.read_provenance()
+    made = provenance.collect_provenance()
     commit = f"commit {made['commit']}{' (with uncommitted changes)' if made['dirty'] else ''}"
     print_line(f"storage {store.location}, {commit if made['commit'] else 'no git commit'}, code {made['code']}")
     if warning := state.warning():
@@ -156,7 +154,7 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: StartOpt
     """Set aside what runs again, and return the state after it. Raises InputError where a person has to choose."""
     plan = state.plan
     if options.new:
-        set_aside((store.trial(trial.id()) for trial in plan.trials), store)
+        move_to_dated_folder((store.trial(trial.id()) for trial in plan.trials), store)
         return read_sweep_state(plan, store)
     file = store.sweep(plan.sweep.name, plan.hash)
     earlier = read_sweep(file) if file.exists() else None
@@ -178,7 +176,9 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: StartOpt
         print_line(f"damaged: {path}; its trial runs again")
     if state.retried:
         names = (RESULT, ERROR, STEPS, ROWS)  # the result first: from then on the trial is one to run
-        place = set_aside((store.trial(key) / name for key in state.retried for name in names), store, by_folder=True)
+        place = move_to_dated_folder(
+            (store.trial(key) / name for key in state.retried for name in names), store, by_folder=True
+        )
         trials = format_count(len(state.retried), "trial")
         print_line(f"{trials} to run again; results set aside in {place}")
     kept = {key: state.outcomes[key] for key in state.done}
@@ -195,14 +195,14 @@ def print_sweep_end(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
     command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
     done = subprocess.run(command, cwd=provenance.ROOT, capture_output=True, text=True)
     if done.returncode:
-        print_line(f"no report: {last_line_of(done.stderr)}")
+        print_line(f"no report: {last_text_line(done.stderr)}")
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
     print_line(describe_mlflow_page(store, mirror.page_path))
     print_line(f"next:   {suggest_next_command(plan, sweep.command, store)}")
     mirror.log_report()
     if mirror.problem is not None:
         sync = f".venv/bin/python -m platform.tracking sync {plan.name}{storage_option(store)}"
-        print_line(f"MLflow is behind ({first_line(mirror.problem)}); mend it with: {sync}")
+        print_line(f"MLflow is behind ({first_error_line(mirror.problem)}); mend it with: {sync}")
     planned = (trial.id() for trial in plan.trials)
     failed = [key for key in planned if key in results and results[key]["status"] in FAILURES]
     for key in failed:
@@ -237,7 +237,7 @@ def suggest_next_command(plan: Plan, command: str, store: Storage) -> str:
     if plan.sweep.name == "quickstart":
         return f".venv/bin/python -m platform.sweep {AFTER_QUICKSTART}   (TOFU's real rows, 10 of its 165 trials)"
     if len({trial.seed for trial in plan.trials}) == 1 and plan.strategy != "optuna" and "seed=" not in command:
-        return f"{resume_command(command, storage)} --seeds 0,1,2   (one seed gives no verdict)"
+        return f"{format_resume_command(command, storage)} --seeds 0,1,2   (one seed gives no verdict)"
     return f"python -m trainables.export ID --output DIR{storage}   (ID: the report's column Trial)"
 
 

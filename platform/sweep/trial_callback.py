@@ -1,7 +1,5 @@
 """What a person sees while a sweep runs, and the callback of Tune that tells it, limits, kept weights and MLflow."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
 from platform.schedule.ray_failures import StatelessCallback, read_failure_cause
-from platform.state.disk import WeightKeeper
+from platform.state.disk import WeightPruner
 from platform.state.limits import SweepStopper
 from platform.tracking.mirror import MlflowMirror
 from trainables import benchmarks
@@ -120,11 +118,11 @@ class TrialCallback(StatelessCallback):
     store: Storage
     mirror: MlflowMirror
     stopper: SweepStopper
-    keeper: WeightKeeper
+    keeper: WeightPruner
     screen: ProgressScreen
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        started = read_trial_config(trial)
+        started = parse_tune_trial(trial)
         self.stopper.trial_started(started)
         self.counts.start_trial(started)
         self.mirror.running[started.id()] = started
@@ -133,7 +131,7 @@ class TrialCallback(StatelessCallback):
         self.screen.show(self.counts, self.store)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        label = self.counts.label(read_trial_config(trial))
+        label = self.counts.label(parse_tune_trial(trial))
         self.screen.print_line(f"{label}: its process or node went away; it goes on from its last checkpoint")
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -143,7 +141,7 @@ class TrialCallback(StatelessCallback):
         self._end(trial, read_failure_cause(trial).strip())
 
     def _end(self, tune_trial: Any, cause: str) -> None:
-        trial = read_trial_config(tune_trial)
+        trial = parse_tune_trial(tune_trial)
         key, seconds = trial.id(), self.counts.seconds_of(trial.id())
         synced = self.store.try_download_trial(key)
         written = self.store.result(key)
@@ -166,7 +164,7 @@ class TrialCallback(StatelessCallback):
         self.screen.show(self.counts, self.store, last=self.counts.remaining == 0 and not self.counts.running)
 
 
-def read_trial_config(tune_trial: Any) -> Trial:
+def parse_tune_trial(tune_trial: Any) -> Trial:
     return Trial.model_validate_json(tune_trial.config["trial"])
 
 

@@ -1,7 +1,5 @@
 """`python -m platform.tracking sync NAME`: a sweep's runs in MLflow, made again from the storage."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
@@ -11,8 +9,8 @@ from platform.state.lock import acquire_lock
 from platform.state.trial_outcomes import count_outcomes, read_trial_results
 from platform.tracking.runs import open_mlflow_runs, tracking_uri
 from trainables.common import cli
-from trainables.common.deadlines import check_answers
-from trainables.common.errors import InputError, first_line
+from trainables.common.deadlines import check_server_responds
+from trainables.common.errors import InputError, first_error_line
 from trainables.common.redaction import redact
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
@@ -43,7 +41,7 @@ def sync_sweep(sweep: SweepFile, store: Storage) -> int:
     from sqlalchemy.exc import SQLAlchemyError
 
     if (uri := tracking_uri(store)).startswith("http"):
-        check_answers(f"{uri}/health", "MLflow", "is MLFLOW_TRACKING_URI right, and does its server run?")
+        check_server_responds(f"{uri}/health", "MLflow", "is MLFLOW_TRACKING_URI right, and does its server run?")
     command = f"python -m platform.tracking sync {sweep.label}"
     with acquire_lock(store, store.lock(sweep.name, sweep.hash), command):
         store.download_sweeps_and_results(sweep.trials)
@@ -58,7 +56,7 @@ def sync_sweep(sweep: SweepFile, store: Storage) -> int:
             runs.log_report()
         except (MlflowException, SQLAlchemyError, OSError) as error:
             advice = "if it is a damaged file, remove that: it is made again"
-            raise InputError(f"MLflow at {redact(tracking_uri(store))}: {first_line(error)}; {advice}") from error
+            raise InputError(f"MLflow at {redact(tracking_uri(store))}: {first_error_line(error)}; {advice}") from error
     return len(done)
 
 

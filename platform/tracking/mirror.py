@@ -1,7 +1,5 @@
 """The thread that logs trials to MLflow while a sweep runs: a slow or absent server holds no trial up."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import threading

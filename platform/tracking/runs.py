@@ -4,8 +4,6 @@ Every point of a run has the run's start as its time: MLflow keeps one of two eq
 completes the curves that were logged while it ran.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -111,7 +109,7 @@ class MlflowRuns:
             kept = self.store.uri(folder) if self.store.exists(folder) else ""
             if kept != run.data.tags.get("checkpoint", ""):
                 self.client.set_tag(run.info.run_id, "checkpoint", kept)
-        shown = describe_view(self.sweep, list(self.runs.values()))
+        shown = encode_mlflow_view(self.sweep, list(self.runs.values()))
         self.client.set_experiment_tag(self.experiment, VIEW_TAG.format(sweep=self.sweep.label), shown)
         ends = [run.info.end_time for run in self.runs.values() if run.info.end_time]
         done = counts["total"] - counts["missing"] - counts[LOST]
@@ -177,7 +175,7 @@ def list_metric_points(trial: Trial, result: Mapping[str, Any], steps: list[dict
     return [one for one in points if isinstance(one[1], int | float) and math.isfinite(one[1])]
 
 
-def describe_view(sweep: SweepFile, runs: Sequence[Any]) -> str:
+def encode_mlflow_view(sweep: SweepFile, runs: Sequence[Any]) -> str:
     """Return the saved view that MLflow's UI opens: a chart of the trials' settings and goals, and a table of both.
 
     MLflow (3.17) keeps it as a tag: name, times, and the page's state as JSON. It names settings that all runs have:

@@ -1,6 +1,6 @@
 """Llama 2 with 7B parameters as TOFU and MUSE use it, and ICLM, which has its sizes."""
 
-from search_spaces.schema.backbones import Backbone, open_unlearning_models, tofu_recipe
+from search_spaces.schema.backbones import Backbone, list_open_unlearning_models, tofu_recipe
 from trainables.config.settings import Model, Shape
 
 
@@ -18,7 +18,7 @@ LLAMA2 = Backbone(
     template="llama2",
     shape=LLAMA_7B,
     lr=1e-5,
-    published=open_unlearning_models("Llama-2-7b-chat-hf"),
+    published=list_open_unlearning_models("Llama-2-7b-chat-hf"),
     finetuning=tofu_recipe(1e-5),
 )
 

@@ -3,8 +3,6 @@
 Published checkpoints are used where there are some; other TOFU models are fine-tuned by TOFU's own recipe.
 """
 
-from __future__ import annotations
-
 from trainables.config.settings import FrozenSettings, Model, Precision, Shape, Training
 
 GATED_HUB_PREFIXES = ("meta-llama/", "google/gemma")
@@ -43,7 +41,7 @@ def tofu_backbone(path: str, *, template: str, shape: Shape, published: tuple[tu
     return Backbone.model_validate(made | {"template": template, "shape": shape, "published": published})
 
 
-def open_unlearning_models(family: str) -> tuple[tuple[str, Model], ...]:
+def list_open_unlearning_models(family: str) -> tuple[tuple[str, Model], ...]:
     """Return the target and retain models that open-unlearning's authors published for TOFU."""
     roles = ("full", "retain90", "retain95", "retain99")
     return tuple((role, Model(path=f"open-unlearning/tofu_{family}_{role}")) for role in roles)

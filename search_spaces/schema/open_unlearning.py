@@ -5,8 +5,6 @@ configs/trainer (one rate, ten epochs, warm-up of one epoch, no tuning); ranges 
 gnueaj/unlearning-depth-score @ fc31639. The first value of each axis is open-unlearning's own.
 """
 
-from __future__ import annotations
-
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Axis, Sweep
 from trainables.config.settings import Benchmark, Objective, Resources, Selection, Training

@@ -4,8 +4,6 @@ Source: the experiments section and the appendix "Hyper-parameter Configurations
 reading is that of docs/reproduction.md: the paper's tables decide.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from search_spaces.schema.backbones import Backbone

@@ -1,7 +1,5 @@
 """The type of a sweep, its axes, and how sweeps are found: each module of search_spaces/ holds one as SWEEP."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence

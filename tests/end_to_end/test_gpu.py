@@ -109,7 +109,7 @@ def planned(job: dict[str, Any]) -> float:
     trial = measured_step.trial_of(job, micro_batch=job["micro_batch"], gpus=1)
     shape = memory.parse_model_shape({**job["sizes"], "model_type": job["family"].lower()})
     assert shape is not None
-    return memory.fit_memory(trial, shape, job["length"], None).peak.training_bytes
+    return memory.fit_trial_to_memory(trial, shape, job["length"], None).peak.training_bytes
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

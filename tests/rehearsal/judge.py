@@ -1,7 +1,5 @@
 """What must hold after a rehearsal: every trial once, the views equal to the storage, nothing left behind."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

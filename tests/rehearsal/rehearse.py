@@ -4,8 +4,6 @@ The commands are those of README.md, "On a cluster", and of docs/cluster.md, eve
 Exit 0: all held; 1: the first thing that did not hold; 2: it cannot be done here, and what is missing.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -5,8 +5,6 @@ the first of which loses its power in the middle of a trial; Slurm queues it aga
 lock of the one that is gone. Exit status: as of rehearse.py.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

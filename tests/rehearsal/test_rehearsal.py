@@ -1,7 +1,5 @@
 """The rehearsals of clusters on three pretend hosts (tests/rehearsal), and what can be known of them without one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Model folders and row files as people have them, which a script of the shared data makes: once for all checkouts."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Chat templates of published models, written anew after what they do, and small tokenizers of their kinds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Any

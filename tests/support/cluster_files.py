@@ -1,7 +1,5 @@
 """Cluster files as a person would write them: the shipped one filled in, or changed."""
 
-from __future__ import annotations
-
 import re
 
 VALUES = {

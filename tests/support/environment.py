@@ -1,7 +1,5 @@
 """Where the checkout is, the environment of commands that tests start, and what trials of tests stand on."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -83,7 +83,7 @@ def generate(
     network: Any, *arguments: Any, budget: int, end: int = END, pad: int = PAD, known: Any = None
 ) -> list[list[int]]:
     """Continue rows by trainables.inference.generation."""
-    return generation.continue_prompts(network, *arguments, ends={end}, pad=pad, token_budget=budget, known=known)
+    return generation.generate_token_ids(network, *arguments, ends={end}, pad=pad, token_budget=budget, known=known)
 
 
 def score(network: Any, examples: Iterable[Example], budget: int) -> list[scoring.LabelScores]:

@@ -1,7 +1,5 @@
 """Strange numbers, words, places and characters, as people type them: test_fuzz_commands draws from them."""
 
-from __future__ import annotations
-
 NUMBERS = (
     *"0 1 -1 2 3 0.5 0.8 1.0 1e-5 -0.0 1e400 -1e400 1e-400 nan inf -inf infinity".split(),
     *"1_000 0x10 1,5 01 +1 .5 5. 1e3 ٥ ½".split(),

@@ -5,8 +5,6 @@ holds, so that writing to it moves `main`; older commits stay served. Weights ha
 files git's hash. Uploads need the token TOKEN; each replaces files.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

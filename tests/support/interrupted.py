@@ -1,7 +1,5 @@
 """A trial that can be dropped amid its steps, and what two runs of it have to have in common: for several tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A storage on a local server that speaks S3, as several machines open it, and trials as they write them."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from pathlib import Path

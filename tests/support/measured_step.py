@@ -1,7 +1,5 @@
 """A small model's training steps in this process, and the peak of a GPU's memory in them: test_gpu runs it."""
 
-from __future__ import annotations
-
 import copy
 import json
 import sys
@@ -51,7 +49,7 @@ def train(job: dict[str, Any]) -> None:
     objective = objectives.make_objective(job["method"], constants)
     frozen = copy.deepcopy(network).eval().requires_grad_(False) if objective.needs_frozen else None
     if job["method"] == "rmu":
-        setup.train_only_rmu_weights(network, job["layer"])
+        setup.freeze_all_but_rmu_weights(network, job["layer"])
     if job["lora"]:
         network = model_files.add_lora_adapters(network, job["lora"], 16)
     training = Training(lr=1e-4, batch_size=2 * size, epochs=2, max_steps=2)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from trainables.common.tokenized_row import AnsweredExample, Example
+from trainables.common.tokenized_row import AlternativeAnswerExample, Example
 from trainables.methods.method_constants import FIXED_PAD_TOKENS, Constants
 from trainables.methods.objectives import Objective, Term
 from trainables.training import forward_backward
@@ -67,7 +67,7 @@ def with_others(batch: Sequence[Row], others: Sequence[Row]) -> list[Row]:
     """Rows with others as their other answers, which come after them on the tape."""
     for number, (row, other) in enumerate(zip(batch, others, strict=True), len(batch)):
         second = Example((NAME + number, *other.example.input_ids[1:]), other.start)
-        row.example = AnsweredExample(row.example.input_ids, row.start, other=second)
+        row.example = AlternativeAnswerExample(row.example.input_ids, row.start, other=second)
         row.other = other
     return list(batch)
 

@@ -1,7 +1,5 @@
 """A small direction, made as the project makes it, and TRU and TV re-stated in float64 with every vector in memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 `python other_user.py FOLDER HOST:PORT ...` prints JSON: `read`, the files that it could read; `answers`, by address.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

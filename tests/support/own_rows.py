@@ -1,7 +1,5 @@
 """A person's own rows and a model that has learnt them: for tests of trainables.benchmarks.own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

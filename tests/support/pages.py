@@ -1,7 +1,5 @@
 """The pages that a person follows: what they ask to be typed, their tables and links."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs jobs on N ranks, one process each, on gloo or nccl: what the tests of invariance compare. No Ray."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import tempfile

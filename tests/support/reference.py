@@ -3,8 +3,6 @@
 Only the rows' token ids and the choice of rows come from outside. Used by the tests as the truth.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Every named sweep made small: rows that take no time, a random model of its backbone's family, two of its trials."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

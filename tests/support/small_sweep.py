@@ -1,7 +1,5 @@
 """tofu_tiny on folders that are quick to make, for tests that plan and never train."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil
@@ -135,4 +133,4 @@ def evaluate_references(plan: Plan, store: Storage) -> None:
         retain = None if ref.role == "retain" else against.get(ref.split)
         parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), retain
         against[ref.split] = ref.evaluation
-        shared_artifacts.make_evaluation(*parts, store.location, plan.sweep.resources)
+        shared_artifacts.ensure_evaluation(*parts, store.location, plan.sweep.resources)

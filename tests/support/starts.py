@@ -1,7 +1,5 @@
 """Commands of tests in this process, starts whose driver is not run, and how light a command is."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A server on the loopback that takes connections and does not do what it is there for."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

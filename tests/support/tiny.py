@@ -1,7 +1,5 @@
 """A random model that takes no training, its byte-level tokenizer, and made-up texts and questions."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small invented sweep whose configurations are real ones, for tests of what MLflow shows of it."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

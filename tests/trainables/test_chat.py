@@ -1,7 +1,5 @@
 """trainables.chat: what a model says to typed questions, by its chat template."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from typing import Any

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainables.benchmarks import measures
 from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, TrainingSize, every_other
-from trainables.common.errors import InputError, first_line, suggest_name
+from trainables.common.errors import InputError, first_error_line, suggest_name
 from trainables.config.settings import Benchmark
 from trainables.config.types import benchmark_names
 
@@ -27,7 +27,7 @@ def get_benchmark(name: str) -> BenchmarkBase:
         defined = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
         return next(one for one in defined if isinstance(one, type) and issubclass(one, BenchmarkBase))()
     except Exception as error:
-        raise InputError(f"trainables/benchmarks/{name}: {first_line(error)}") from error
+        raise InputError(f"trainables/benchmarks/{name}: {first_error_line(error)}") from error
 
 
 def measure_halves(benchmark: Benchmark, records: Records, reference: Any) -> list[Metrics] | None:

@@ -226,7 +226,7 @@ def every_other(records: Records, which: int) -> Records:
     return [record for record in records if record["index"] % 2 == which]
 
 
-def check_reference(
+def validate_reference_evaluation(
     kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str, fields: Sequence[str], digest_name: str
 ) -> Mapping[str, Any]:
     """Return a kept evaluation. Raises InputError if it is none, or was made with other values of `fields`."""

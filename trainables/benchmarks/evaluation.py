@@ -77,7 +77,7 @@ def advise_template(network: Any, tokenizer: Any, benchmark: Benchmark, metrics:
 def check_data_unchanged(benchmark: Benchmark) -> None:
     """Raise InputError if the files are not those that the fingerprint is of."""
     if benchmark.is_fictional:
-        atomic_files.check_content(Path(benchmark.data), "benchmark.data")
+        atomic_files.check_folder_unchanged(Path(benchmark.data), "benchmark.data")
     if not (benchmark.fingerprint or "").startswith("files:"):
         return
     if benchmarks.get_benchmark(benchmark.name).fingerprint(benchmark) != benchmark.fingerprint:

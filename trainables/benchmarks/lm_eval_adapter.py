@@ -15,7 +15,7 @@ from typing import Any
 
 from trainables.benchmarks.base import Metrics, Records
 from trainables.common import typed_paths
-from trainables.common.errors import InputError, TrialStopped, first_line, suggest_name
+from trainables.common.errors import InputError, TrialStopped, first_error_line, suggest_name
 from trainables.config.settings import LABELS_AT_ONCE
 from trainables.data import raw_rows
 from trainables.inference.progress import ProgressCounter
@@ -135,8 +135,8 @@ def _load(task: str, definitions: Any, settings: list[dict[str, Any]]) -> list[A
         return list(definitions.load([{"group": "asked", "task": settings}])["tasks"].values())
     except Exception as error:
         raise InputError(
-            f"benchmark.sources: lm-eval cannot load the questions of {task}: {first_line(error)}. Without a network "
-            "give a folder: --set benchmark.sources=PART=DIR"
+            f"benchmark.sources: lm-eval cannot load the questions of {task}: {first_error_line(error)}. "
+            "Without a network give a folder: --set benchmark.sources=PART=DIR"
         ) from error
 
 

@@ -13,7 +13,7 @@ from trainables import benchmarks
 from trainables.benchmarks.base import Row
 from trainables.benchmarks.own.row_scores import MAX_BLOCK_LABELS
 from trainables.common import typed_paths
-from trainables.common.errors import InputError, first_line
+from trainables.common.errors import InputError, first_error_line
 from trainables.common.wording import format_row_numbers
 from trainables.config.settings import GREEDY_NEUTRAL, Benchmark, Model
 from trainables.data import text_blocks
@@ -24,16 +24,16 @@ POSITION_LIMIT_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_s
 MAX_TRIED = 200
 
 
-class Findings(NamedTuple):
+class ErrorsAndWarnings(NamedTuple):
     """What is wrong, and what is odd: a line each."""
 
     problems: list[str]
     warnings: list[str]
 
 
-def check_model_and_rows(benchmark: Benchmark, model: Model, name: str = "target") -> Findings:
+def find_model_problems(benchmark: Benchmark, model: Model, name: str = "target") -> ErrorsAndWarnings:
     """Return what is wrong with a model's tokenizer, template and positions for the rows. `name`: of the model."""
-    found, chosen = Findings([], []), benchmarks.get_benchmark(benchmark.name)
+    found, chosen = ErrorsAndWarnings([], []), benchmarks.get_benchmark(benchmark.name)
     folder = typed_paths.expand_home(model.tokenizer or model.path)
     if not typed_paths.is_file(folder / "tokenizer.json"):
         return found
@@ -75,7 +75,7 @@ def _load_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
     try:
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     except Exception as error:
-        raise InputError(f"tokenizer: {folder / 'tokenizer.json'} cannot be read: {first_line(error)}") from error
+        raise InputError(f"tokenizer: {folder / 'tokenizer.json'} cannot be read: {first_error_line(error)}") from error
     if tokenizer.eos_token is None and isinstance(config.get("eos_token_id"), int):
         # the model's own class of tokenizer knows it
         tokenizer.eos_token = tokenizer.convert_ids_to_tokens(config["eos_token_id"])

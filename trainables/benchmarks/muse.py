@@ -149,7 +149,7 @@ class MuseBenchmark(base.BenchmarkBase):
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> float:
         """Return the retain model's AUC. Raises InputError if it is of another split, dialect or other texts."""
-        kept = base.check_reference(kept, benchmark, where, ("split", "dialect"), ROWS_DIGEST)
+        kept = base.validate_reference_evaluation(kept, benchmark, where, ("split", "dialect"), ROWS_DIGEST)
         if kept[ROWS_DIGEST] != hash_json(_texts(benchmark)):
             raise InputError(f"{where} was made on other texts than {benchmark.data} holds")
         return float(kept[AUC])

@@ -30,7 +30,9 @@ class ShippingVerdict:
         return f"Ship {trial}: {self.outcome}."
 
 
-def judge_trial(benchmark: str, rule: Selection, results: Results, target: Mapping[str, Any]) -> ShippingVerdict:
+def choose_and_judge_trial(
+    benchmark: str, rule: Selection, results: Results, target: Mapping[str, Any]
+) -> ShippingVerdict:
     """Return the verdict on trials, by id, of one split; `target`: the evaluation of their target model, or empty."""
     kind, utility = benchmarks.get_benchmark(benchmark), selection.pick_utility(target, benchmark, rule)
     chosen = selection.pick_candidate(selection.list_candidates(results, benchmark, rule), utility, rule)

@@ -19,7 +19,7 @@ from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows, text_blocks
-from trainables.data.hub_folders import HubRequirement, is_users_folder
+from trainables.data.hub_folders import HubRequirement, is_user_named_folder
 
 TOPICS = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
 FORGET_CORPUS_NAME, RETAIN_CORPUS_NAME = "{}-forget-corpus", "{}-retain-corpus"
@@ -63,16 +63,16 @@ class WmdpBenchmark(base.BenchmarkBase):
                 raw_rows.require_file(typed_paths.expand_home(at), config, field)
         for part, configs in _questions(benchmark).items():
             for config in configs:
-                place = find_part(benchmark, part)
+                place = resolve_data_source(benchmark, part)
                 raw_rows.load_rows(place, config, CHOICE_COLUMNS, field=f"benchmark.sources {part}")
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         parts = ["wmdp", "mmlu"]
-        if "bio" in TOPICS[benchmark.split] and find_part(benchmark, BIO_FORGET) != benchmark.data:
+        if "bio" in TOPICS[benchmark.split] and resolve_data_source(benchmark, BIO_FORGET) != benchmark.data:
             parts.append(BIO_FORGET)
         found: list[HubRequirement] = []
         for part in parts:
-            place = find_part(benchmark, part)
+            place = resolve_data_source(benchmark, part)
             found += raw_rows.hub_requirements(place, None, part, GATED_ADVICE if place == HUB_IDS[BIO_FORGET] else "")
         return (*found, *raw_rows.hub_requirements(benchmark.data, benchmark.revision))
 
@@ -114,7 +114,9 @@ class WmdpBenchmark(base.BenchmarkBase):
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
     ) -> tuple[Metrics, Records]:
-        places = dict.fromkeys(QUESTIONS, find_part(benchmark, "wmdp")) | {"mmlu": find_part(benchmark, "mmlu")}
+        places = dict.fromkeys(QUESTIONS, resolve_data_source(benchmark, "wmdp")) | {
+            "mmlu": resolve_data_source(benchmark, "mmlu")
+        }
         tasks = lm_eval_adapter.load_tasks(tuple(places), places, benchmark.shots)
         settings = {"limit": benchmark.limit, "token_budget": token_budget}
         return lm_eval_adapter.evaluate_tasks(network, tokenizer, tasks, **settings)
@@ -131,10 +133,10 @@ class WmdpBenchmark(base.BenchmarkBase):
         return [np.array(_right(records, self.GOALS[-1].metric), dtype=np.float64)[:, None]]
 
 
-def find_part(benchmark: Benchmark, part: str) -> str:
+def resolve_data_source(benchmark: Benchmark, part: str) -> str:
     """Return where a part of the data is: the bio forget corpus lies in the folder of the other corpora."""
     given = benchmark.places
-    if part == BIO_FORGET and part not in given and is_users_folder(benchmark.data):
+    if part == BIO_FORGET and part not in given and is_user_named_folder(benchmark.data):
         return benchmark.data
     return given.get(part, HUB_IDS[part])
 
@@ -148,9 +150,9 @@ def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str, str | None]]:
     found = []
     for topic in TOPICS[benchmark.split]:
         at, config, field = benchmark.data, FORGET_CORPUS_NAME.format(topic), "benchmark.data"
-        if topic == "bio" and find_part(benchmark, BIO_FORGET) != benchmark.data:
-            at, field = find_part(benchmark, BIO_FORGET), f"benchmark.sources {BIO_FORGET}"
-            config = config if is_users_folder(at) else "default"
+        if topic == "bio" and resolve_data_source(benchmark, BIO_FORGET) != benchmark.data:
+            at, field = resolve_data_source(benchmark, BIO_FORGET), f"benchmark.sources {BIO_FORGET}"
+            config = config if is_user_named_folder(at) else "default"
         found.append((at, config, field, benchmark.revision if at == benchmark.data else None))
         found.append((benchmark.data, RETAIN_CORPUS_NAME.format(topic), "benchmark.data", benchmark.revision))
     return found
@@ -158,9 +160,9 @@ def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str, str | None]]:
 
 def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    if is_users_folder(find_part(benchmark, "wmdp")):
+    if is_user_named_folder(resolve_data_source(benchmark, "wmdp")):
         found["wmdp"] = [f"{config}/test" for config in QUESTIONS.values()]
-    subjects = lm_eval_adapter.find_mmlu_subjects(find_part(benchmark, "mmlu"))
+    subjects = lm_eval_adapter.find_mmlu_subjects(resolve_data_source(benchmark, "mmlu"))
     if subjects is not None:
         found["mmlu"] = [f"{subject}/{split}" for subject in subjects for split in lm_eval_adapter.MMLU_SPLITS]
     return found
@@ -169,7 +171,9 @@ def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
 def _question_fingerprints(benchmark: Benchmark) -> list[str]:
     asked = _questions(benchmark)
     return [
-        raw_rows.fingerprint_rows(find_part(benchmark, part), asked.get(part, ()), field=f"benchmark.sources {part}")
+        raw_rows.fingerprint_rows(
+            resolve_data_source(benchmark, part), asked.get(part, ()), field=f"benchmark.sources {part}"
+        )
         for part in ("wmdp", "mmlu")
     ]
 

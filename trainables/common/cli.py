@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from trainables.common.errors import InputError, TrialStopped, first_line
+from trainables.common.errors import InputError, TrialStopped, first_error_line
 from trainables.common.redaction import redact
 
 DEFAULT_STORAGE, STORAGE_VARIABLE = "runs", "UNLEARN_STORAGE"
@@ -120,7 +120,7 @@ def _escape(character: str) -> str:
 def describe_invalid_settings(error: Exception) -> str:
     """Return every problem of a configuration as `path: what is wrong (got value)`; of other errors the first line."""
     if not isinstance(error, ValidationError):
-        return first_line(error)
+        return first_error_line(error)
     problems = []
     for item in error.errors(include_url=False, include_context=False):
         path, value = ".".join(map(str, item["loc"])), repr(item["input"])

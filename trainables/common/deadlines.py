@@ -48,7 +48,7 @@ def call_within(seconds: float, what: str, call: Callable[[], T]) -> T:
     raise AssertionError
 
 
-def check_answers(url: str, name: str, advice: str) -> None:
+def check_server_responds(url: str, name: str, advice: str) -> None:
     """Raise InputError if a server gives no answer, or one of 500 and above; of other problems its client tells."""
     scheme, _, rest = url.partition("://")
     url = f"{scheme}://{rest.rpartition('@')[2]}"  # urllib takes no user and password

@@ -12,7 +12,7 @@ class InputError(Exception):
     """Wrong input: commands print the message alone and exit with status 2."""
 
 
-class Unreachable(InputError):
+class StoreUnreachable(InputError):
     """An object store that does not answer, or refuses access."""
 
 
@@ -39,18 +39,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(words in said for words in OUT_OF_MEMORY)
 
 
-def first_line(error: BaseException) -> str:
+def first_error_line(error: BaseException) -> str:
     """Return the first line of an error's message, its type if it has none."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def last_line(error: Exception) -> str:
+def last_error_line(error: Exception) -> str:
     """Return the last line of what an error says, or the cause that a task of Ray puts into it; its type if none."""
     cause = getattr(error, "cause", None) or error
-    return last_line_of(str(cause), type(cause).__name__)
+    return last_text_line(str(cause), type(cause).__name__)
 
 
-def last_line_of(text: str, empty: str = "it said nothing") -> str:
+def last_text_line(text: str, empty: str = "it said nothing") -> str:
     """Return the last line of what a program printed, `empty` if it printed nothing."""
     return (text.strip() or empty).splitlines()[-1]
 

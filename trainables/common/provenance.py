@@ -29,7 +29,7 @@ def package_versions() -> dict[str, str]:
 
 
 @cache
-def git_commit() -> tuple[str | None, bool]:
+def read_git_commit() -> tuple[str | None, bool]:
     """Return the commit, and whether tracked files differ from it or a module is new; (None, False) outside git."""
     head = _git("rev-parse", "--short=12", "HEAD")
     if not head:
@@ -38,9 +38,9 @@ def git_commit() -> tuple[str | None, bool]:
     return head, bool(_git("status", "--porcelain", "--untracked-files=no") or _git(*new))
 
 
-def read_provenance(*names: str) -> dict[str, Any]:
+def collect_provenance(*names: str) -> dict[str, Any]:
     """Return versions, commit and code of this process, and the date that templates are told."""
-    head, dirty = git_commit()
+    head, dirty = read_git_commit()
     found = {"versions": package_versions(), "commit": head, "dirty": dirty, "code": hash_code(*names)}
     return found | {"template_date": TEMPLATE_DATE}
 

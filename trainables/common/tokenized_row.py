@@ -27,7 +27,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class AnsweredExample(Example):
+class AlternativeAnswerExample(Example):
     """A row, and its question with another answer."""
 
     other: Example = field(kw_only=True)

@@ -1,7 +1,5 @@
 """Configurations of what trials share, and their ids: models, task vectors, evaluations. Nothing here imports torch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trainables.common.fingerprints import hash_json

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainables.common import deadlines
-from trainables.common.errors import InputError, first_line
+from trainables.common.errors import InputError, first_error_line
 from trainables.common.tokenized_row import Example
 from trainables.data import templates
 from trainables.data.templates import CHAT, SYSTEM, TEMPLATE_HINT, TEMPLATES, Template
@@ -202,7 +202,9 @@ class Encoder:
                 raise ValueError(f"it writes {len(text)} characters")
             return text
         except Exception as error:
-            why = f": {first_line(error)}" if question == QUESTION_SLOT else ""  # the template's words may quote a row
+            why = (
+                f": {first_error_line(error)}" if question == QUESTION_SLOT else ""
+            )  # the template's words may quote a row
             if not why and isinstance(question, str) and self.probe != QUESTION_SLOT:
                 why = ": it demands a system turn in front"
             raise InputError(

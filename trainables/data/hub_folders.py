@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from trainables.common import deadlines, typed_paths
-from trainables.common.errors import InputError, first_line
+from trainables.common.errors import InputError, first_error_line
 from trainables.storage.folder_storage import Storage
 
 HubKind = Literal["models", "tokenizers", "datasets"]
@@ -83,19 +83,19 @@ def hub_id_of(place: str) -> str:
     return found[0] if found else place
 
 
-def is_users_folder(place: str | Path) -> bool:
+def is_user_named_folder(place: str | Path) -> bool:
     """Return whether a person named this folder: one of the cache stands for its hub id."""
     return typed_paths.is_folder(place) and parse_cache_folder(str(place)) is None
 
 
-def commit_pin_file(requirement: HubRequirement, store: Storage) -> Path:
+def locate_commit_pin(requirement: HubRequirement, store: Storage) -> Path:
     """Return the file that names the commit; it is written when all files are there."""
     return store.root / "shared" / "hub" / f"{requirement.key}.json"
 
 
 def read_pin(requirement: HubRequirement, store: Storage) -> str | None:
     """Return the commit that the storage keeps to, None where it has fetched nothing."""
-    found = store.read_json(commit_pin_file(requirement, store))
+    found = store.read_json(locate_commit_pin(requirement, store))
     return found["commit"] if found else None
 
 
@@ -106,7 +106,7 @@ def check_hub() -> None:
 
     if not constants.HF_HUB_OFFLINE:
         advice = "try again, or set HF_HUB_OFFLINE=1 to go by what this machine has fetched"
-        deadlines.check_answers(constants.ENDPOINT, "the hub", advice)
+        deadlines.check_server_responds(constants.ENDPOINT, "the hub", advice)
 
 
 def download(requirement: HubRequirement, commit: str, *, only_cached: bool = False) -> Path:
@@ -138,7 +138,9 @@ def find_downloaded_folder(requirement: HubRequirement, store: Storage) -> Path 
     try:
         return None if pin is None else download(requirement, pin)
     except Exception as error:  # of the connection, or of what the hub answers
-        raise InputError(f"{requirement.field}: {requirement.label} cannot be fetched: {first_line(error)}") from error
+        raise InputError(
+            f"{requirement.field}: {requirement.label} cannot be fetched: {first_error_line(error)}"
+        ) from error
 
 
 def find_hub_commits(value: BaseModel) -> dict[str, str]:

@@ -23,7 +23,7 @@ DEFAULT_FIELD = "benchmark.data"
 
 def is_local_folder(data: str, field: str = DEFAULT_FIELD) -> bool:
     """Return whether `data` names a folder of a person's. Raises InputError if it looks like a path and is none."""
-    if hub_folders.is_users_folder(data):
+    if hub_folders.is_user_named_folder(data):
         return True
     if not typed_paths.is_folder(data) and not typed_paths.is_hub_id(data):
         place = typed_paths.describe_path(data)

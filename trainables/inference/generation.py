@@ -28,7 +28,7 @@ LOOPED, LONGEST_LOOP = 24, 8
 """A continuation goes round if its last LOOPED ids repeat every LONGEST_LOOP ids or fewer."""
 
 
-class GoesRound(StoppingCriteria):
+class LoopStoppingCriteria(StoppingCriteria):
     """Ends each row that goes round behind its prompt, which is `width` wide."""
 
     def __init__(self, width: int) -> None:
@@ -36,10 +36,10 @@ class GoesRound(StoppingCriteria):
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> Any:
         last = input_ids[:, max(self.width, input_ids.shape[1] - LOOPED) :]
-        return go_round(last) if last.shape[1] == LOOPED else last.new_zeros(len(last), dtype=torch.bool)
+        return detect_token_loops(last) if last.shape[1] == LOOPED else last.new_zeros(len(last), dtype=torch.bool)
 
 
-def go_round(ids: torch.Tensor) -> torch.Tensor:
+def detect_token_loops(ids: torch.Tensor) -> torch.Tensor:
     """Return of each row of (rows, LOOPED) ids whether it repeats itself."""
     found = [(ids[:, lag:] == ids[:, :-lag]).all(1) for lag in range(1, LONGEST_LOOP + 1)]
     return torch.stack(found).any(0)
@@ -49,12 +49,12 @@ def cut_loop(ids: list[int]) -> list[int]:
     """Return the ids up to the place from which on they go round, all if they do not."""
     if len(ids) < LOOPED:
         return ids
-    round_at = go_round(torch.tensor(ids).unfold(0, LOOPED, 1)).tolist()
+    round_at = detect_token_loops(torch.tensor(ids).unfold(0, LOOPED, 1)).tolist()
     return ids[: round_at.index(True) + LOOPED] if True in round_at else ids
 
 
 @torch.no_grad()
-def continue_prompts(
+def generate_token_ids(
     network: Any,
     prompts: Sequence[Sequence[int]],
     limits: Sequence[int],
@@ -100,7 +100,7 @@ def continue_prompts(
                 max_new_tokens=max(left[row] for row in batch),
                 pad_token_id=pad,
                 eos_token_id=sorted(ends),
-                stopping_criteria=StoppingCriteriaList([GoesRound(input_ids.shape[1])] if cut_loops else []),
+                stopping_criteria=StoppingCriteriaList([LoopStoppingCriteria(input_ids.shape[1])] if cut_loops else []),
             )
             texts = [_cut_at(ends, ids[: left[row]]) for row, ids in zip(batch, produced, strict=True)]
             found.update(zip(batch, map(cut_loop, texts) if cut_loops else texts, strict=True))
@@ -194,7 +194,7 @@ def generate(
     if any(isinstance(one, Embedding) and one is not network.get_input_embeddings() for one in network.modules()):
         positions = network.config.max_position_embeddings  # learnt ones, of which there are no more
         limits = [min(limit, max(positions - len(ids), 0)) for limit, ids in zip(limits, encoded, strict=True)]
-    continued = continue_prompts(
+    continued = generate_token_ids(
         network,
         encoded,
         limits,

@@ -39,7 +39,7 @@ def pad_examples(examples: Sequence[Example], pad: int, width: int | None = None
     return {"input_ids": input_ids, "attention_mask": mask, "labels": input_ids.where(is_label, IGNORED_LABEL)}
 
 
-def mask_before_labels(labels: torch.Tensor) -> torch.Tensor:
+def find_label_predicting_positions(labels: torch.Tensor) -> torch.Tensor:
     """Return whether a label follows each position: (B, T) to (B, T), boolean."""
     return functional.pad(labels[:, 1:] != IGNORED_LABEL, (0, 1))
 

@@ -63,7 +63,7 @@ def _score_batch(
 ) -> dict[Example, LabelScores]:
     batch = padded_batch.pad_examples(examples, pad)
     # the head is given no other positions; padding on the right is seen by no label, and attention needs no mask
-    keep = padded_batch.mask_before_labels(batch["labels"]).to(network.device)
+    keep = padded_batch.find_label_predicting_positions(batch["labels"]).to(network.device)
     output = network(input_ids=batch["input_ids"].to(network.device), use_cache=False, logits_to_keep=keep)
     logits = padded_batch.select_logits(output, keep)
     labels = batch["labels"][batch["labels"] != padded_batch.IGNORED_LABEL].to(logits.device)

@@ -52,7 +52,7 @@ def has_retain_term(method: str, settings: Settings, split: str) -> bool:
     return weighted or "retain_multiplier" in needs or ("frozen_model" in needs and "frozen_on_forget" not in needs)
 
 
-def check_retain_once(rectifier: str, method: str, settings: Settings, split: str) -> None:
+def check_single_retain_term(rectifier: str, method: str, settings: Settings, split: str) -> None:
     """Raise InputError where a rectifier adds the retain gradient to an objective that has retain terms.
 
     And where a balanced coefficient has no single retain gradient to go by.
@@ -72,7 +72,7 @@ def check_retain_once(rectifier: str, method: str, settings: Settings, split: st
     )
 
 
-def check_steered_layer(layer: int, depth: int) -> None:
+def check_rmu_layer(layer: int, depth: int) -> None:
     """Raise InputError where RMU cannot steer `layer` (from 0) of a model of `depth` layers.
 
     transformers gives the last block's hidden states after the final norm, not the residual stream.

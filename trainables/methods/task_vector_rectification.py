@@ -42,7 +42,7 @@ def dot_products(vector: Sequence[torch.Tensor], gradient: Sequence[torch.Tensor
     return torch.stack([rectifiers.dot_products([t], [g]) for t, g in zip(vector, gradient, strict=True)])
 
 
-def rectify_vector(found: torch.Tensor, normalise: NormaliseUnit) -> VectorRectification:
+def decide_vector_rectification(found: torch.Tensor, normalise: NormaliseUnit) -> VectorRectification:
     """Return how to rectify, from the products of all ranks. A vector opposite to G becomes zero."""
     dots, retain, squares = found.double().cpu().unbind(1)
     dot, retain_square, square = (float(part.sum()) for part in (dots, retain, squares))

@@ -1,7 +1,5 @@
 """A trial or a model folder, its target model and its retain model, all attacked alike; what came back is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +11,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.config.trial import Trial
 from trainables.robustness import attacks
-from trainables.robustness.attack_results import list_attacks, read_attack_results
+from trainables.robustness.attack_results import compute_recovery, read_attack_results
 from trainables.storage import atomic_files
 from trainables.storage.file_names import ATTACK_RESULTS_FILE
 from trainables.storage.folder_storage import Storage
@@ -37,7 +35,7 @@ def make_inputs_from_folders(model: str, target: str | None, retain: str | None,
     given = {"model": model, "target": target, "retain": retain}
     models = {role: Model(path=place) for role, place in given.items() if place}
     for role, one in models.items():
-        model_files.check_model_folder(one, field="ID|DIR" if role == "model" else f"--{role}")
+        model_files.check_if_local_model(one, field="ID|DIR" if role == "model" else f"--{role}")
         models[role] = _with_fingerprint(one)
     return AttackInputs(models, benchmark, Resources())
 
@@ -51,7 +49,7 @@ def read_trial(trial_id: str, store: Storage) -> AttackInputs:
     trial: Trial = model_folder.read_trial(result, store)
     weights = model_folder.fetch_weights(trial_id, store)
     attacks.check_benchmark(trial.benchmark, "ID")
-    setup.check_inputs(trial)
+    setup.check_inputs_unchanged(trial)
     models = {"model": _with_fingerprint(Model(path=str(weights))), "target": trial.target}
     against_retain = benchmarks.get_benchmark(trial.benchmark.name).REFERENCE == "retain"
     kept = trial.retain_evaluation and against_retain and atomic_files.read_json(Path(trial.retain_evaluation.path))
@@ -72,10 +70,10 @@ def attack(
     lr: float | None,
     seed: int,
     store: Storage,
-    attackers: attacks.Attackers | None = None,
+    attackers: attacks.RelearningAttackSet | None = None,
     samples: int = 0,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Make the attacks that are not kept; return what came back by all so far (`came_back.list_attacks`), and results.
+    """Make the attacks that are not kept; return what came back by all so far (`compute_recovery`), and results.
 
     An attack that cannot be made is left out, with a warning. `lr`, `seed`: of relearning; `attackers`: of a
     sweep, in the place of its grid; `samples`: of SAMPLING. The worst of a sweep are kept as a file of them.
@@ -114,7 +112,7 @@ def attack(
     worst = [one for found in results.values() for one in found.get(attacks.SWEEP, {}).get("points", {}).values()]
     if worst and attackers is None:
         _keep_attackers(key, worst, seed, store)
-    made = list_attacks(results["model"], results["target"], results.get("retain"))
+    made = compute_recovery(results["model"], results["target"], results.get("retain"))
     if attackers is None:
         return _keep_shares(key, started, settings, made, store), results
     settings.pop(attacks.SWEEP)  # of relearnings that were given: not this model's worst, which stays kept
@@ -125,9 +123,11 @@ def attack(
 
 def _keep_attackers(key: str, worst: list[dict[str, Any]], seed: int, store: Storage) -> None:
     """Write the relearnings that brought back most, of the model and of the retain model."""
-    chosen = dict.fromkeys(attacks.Attacker(learns=one["learns"], lr=one["lr"]) for one in worst)
+    chosen = dict.fromkeys(attacks.RelearningAttack(learns=one["learns"], lr=one["lr"]) for one in worst)
     path = store.attack_results_folder(key) / attacks.ATTACKERS
-    atomic_files.write_json(path, attacks.Attackers(attackers=tuple(chosen), seed=seed).model_dump(mode="json"))
+    atomic_files.write_json(
+        path, attacks.RelearningAttackSet(attackers=tuple(chosen), seed=seed).model_dump(mode="json")
+    )
     store.push(path)
     cli.print_line(f"worst: {path} (--attack runs it on another model)")
 

@@ -1,7 +1,5 @@
 """What share of the removed an attack brings back, with the retain model under the same attack as the yardstick."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +22,7 @@ def recovered_share(before: float, after: float, target: float, retain_gain: flo
     return (after - before - max(0.0, retain_gain)) / removed if removed > MIN_REMOVED else None
 
 
-def list_attacks(model: Results, target: Results, retain: Results | None) -> list[dict[str, Any]]:
+def compute_recovery(model: Results, target: Results, retain: Results | None) -> list[dict[str, Any]]:
     """Return for each attack and step its measure before and after, of the other models too, and what came back.
 
     The target model is not relearned. An attack that was not made on all models is left out.
@@ -57,7 +55,7 @@ def _read(results: Results | None, name: str, point: str) -> float | None:
 
 
 def read_attack_results(key: str, started: str | None, store: Storage) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return settings and `list_attacks` as they are kept of a model, of the trial's run that `started` then."""
+    """Return settings and `compute_recovery` as they are kept of a model, of the trial's run that `started` then."""
     kept = parse_object(store.read_current_bytes(store.attack_results_folder(key) / ATTACK_RESULTS_FILE) or b"") or {}
     if not kept or kept.get("started") != started:
         return {}, []
@@ -65,5 +63,5 @@ def read_attack_results(key: str, started: str | None, store: Storage) -> tuple[
 
 
 def read_trial_attack_results(trial_id: str, store: Storage) -> list[dict[str, Any]]:
-    """Return what is kept of `list_attacks` of a trial's newest run; empty where that was not attacked."""
+    """Return what is kept of `compute_recovery` of a trial's newest run; empty where that was not attacked."""
     return read_attack_results(trial_id, (store.result(trial_id) or {}).get("started"), store)[1]

@@ -4,8 +4,6 @@
 scored, without a template's answer tag and what it puts behind an answer, so that templates compare.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +25,11 @@ from trainables.config.settings import CACHED_TOKENS, Attention, Benchmark, Mode
 from trainables.config.trial import hashed_settings
 from trainables.data.conversations import Encoder, make_encoder
 from trainables.robustness import attacks, sampling
-from trainables.robustness.quantization import quantize
+from trainables.robustness.quantization import fake_quantize_weights
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.training import engine, loop, model_files
-from trainables.training.runtime import evaluation_pass_tokens, release_memory
+from trainables.training.runtime import choose_process_token_budget, release_memory
 from trainables.trial import setup
 
 ROWS_PER_AUTHOR = 20
@@ -50,7 +48,7 @@ class AttackRunner:
     seed: int
     store: Storage
     device: Any
-    attackers: attacks.Attackers | None = None
+    attackers: attacks.RelearningAttackSet | None = None
     samples: int = 0
     """Of each answer, by `attacks.SAMPLING`."""
 
@@ -64,9 +62,9 @@ class AttackRunner:
         return self.evaluation_rows["forget"]
 
     @property
-    def relearnings(self) -> attacks.Attackers:
+    def relearnings(self) -> attacks.RelearningAttackSet:
         assert self.lr is not None, "asked for with relearning"
-        return self.attackers or attacks.list_attackers(self.lr, self.seed)
+        return self.attackers or attacks.make_relearning_grid(self.lr, self.seed)
 
     @property
     def question_rows(self) -> list[Row]:
@@ -113,7 +111,7 @@ class AttackRunner:
             if not (isinstance(error, TrialStopped) or is_out_of_memory(error)):
                 raise
             return result | {"points": {}, "seconds": time.monotonic() - began, "failure": str(error).splitlines()[0]}
-        result |= {"seconds": time.monotonic() - began, **provenance.read_provenance()}
+        result |= {"seconds": time.monotonic() - began, **provenance.collect_provenance()}
         atomic_files.write_json(path, result)
         self.store.push(path)
         return result
@@ -146,13 +144,13 @@ class AttackRunner:
         elif name == attacks.SAMPLING:
             return {"points": self._sample(network, encoder)}
         elif name in ("int8", "nf4"):
-            quantize(network, name)
+            fake_quantize_weights(network, name)
         return {"points": {"0": _measure(self._score(network, asked, encoder))}}
 
     def _sample(self, network: Any, encoder: Encoder) -> Points:
         """Return leak@k of ROUGE-L's recall, by k."""
         prompts = encoder.encode_prompts([row["question"] for row in self.question_rows])
-        budget = CACHED_TOKENS * evaluation_pass_tokens(self.resources, network)
+        budget = CACHED_TOKENS * choose_process_token_budget(self.resources, network)
         torch.manual_seed(self.seed)
         answers = sampling.sample_answers(network, encoder.tokenizer, prompts, self.samples, encoder.end_tokens, budget)
         scorer = rouge_words.make_rouge_scorer("rougeL")
@@ -211,7 +209,7 @@ class AttackRunner:
     def _score(self, network: Any, asked: Sequence[Row], encoder: Encoder) -> Records:
         benchmark = self.benchmark.model_copy(update={"measures": MEASURES})
         words: dict[str, Any] = {"asked_rows": {"forget": asked}, "encoder": encoder, "generate": False}
-        words["token_budget"] = evaluation_pass_tokens(self.resources, network)
+        words["token_budget"] = choose_process_token_budget(self.resources, network)
         return score_answers(network, encoder.tokenizer, benchmark, **words)
 
 

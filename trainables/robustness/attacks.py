@@ -1,7 +1,5 @@
 """The attacks, and what each does to a model or to what it is asked. Without torch: commands list them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,30 +41,30 @@ Learnt = Literal["first half", "retain", "unrelated"]
 """Rows of a relearning of a sweep; `unrelated`: questions about the world."""
 
 
-class Attacker(FrozenSettings):
+class RelearningAttack(FrozenSettings):
     """A relearning of a sweep, measured after each of STEPS."""
 
     learns: Learnt
     lr: Positive
 
 
-class Attackers(FrozenSettings):
+class RelearningAttackSet(FrozenSettings):
     """A file of relearnings that others can run."""
 
-    attackers: tuple[Attacker, ...] = Field(min_length=1)
+    attackers: tuple[RelearningAttack, ...] = Field(min_length=1)
     seed: Seed = 0
 
 
-def list_attackers(lr: float, seed: int) -> Attackers:
+def make_relearning_grid(lr: float, seed: int) -> RelearningAttackSet:
     """Return the grid of a sweep around the learning rate that trained the target model."""
-    grid = tuple(Attacker(learns=one, lr=part * lr) for one in get_args(Learnt) for part in RATES)
-    return Attackers(attackers=grid, seed=seed)
+    grid = tuple(RelearningAttack(learns=one, lr=part * lr) for one in get_args(Learnt) for part in RATES)
+    return RelearningAttackSet(attackers=grid, seed=seed)
 
 
-def read_attackers(path: Path, field: str) -> Attackers:
+def read_relearning_attacks(path: Path, field: str) -> RelearningAttackSet:
     """Return the relearnings of a file. Raises InputError."""
     try:
-        return Attackers.model_validate_json(read_bytes(path))
+        return RelearningAttackSet.model_validate_json(read_bytes(path))
     except (OSError, ValidationError) as error:
         raise InputError(f"{field}: {path}: {describe_invalid_settings(error)}; a sweep writes {ATTACKERS}") from error
 

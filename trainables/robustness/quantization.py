@@ -1,7 +1,5 @@
 """Weights rounded as a quantized model has them, in place and in the type that they had: no library, on any device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -16,7 +14,7 @@ NF4 += (0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)
 """The sixteen values of a weight over its block's largest (Dettmers et al., 2023, QLoRA, appendix E)."""
 
 
-def quantize(network: Any, kind: str) -> None:
+def fake_quantize_weights(network: Any, kind: str) -> None:
     """Round the weights of every linear layer but the last, `lm_head`, as transformers does; `kind`: int8 or nf4.
 
     NF4 gives bitsandbytes' dequantized weights bit for bit in fp32. int8: of each output row, symmetric, weights only.
@@ -27,16 +25,16 @@ def quantize(network: Any, kind: str) -> None:
         raise InputError(f"--attacks: {kind} rounds linear layers, and {type(network).__name__} has none but the last")
     with torch.no_grad():
         for layer in layers:
-            layer.weight.copy_(round_nf4(layer.weight) if kind == "nf4" else round_int8(layer.weight))
+            layer.weight.copy_(fake_quantize_nf4(layer.weight) if kind == "nf4" else fake_quantize_int8(layer.weight))
 
 
-def round_int8(weight: torch.Tensor) -> torch.Tensor:
+def fake_quantize_int8(weight: torch.Tensor) -> torch.Tensor:
     """Return (rows, columns) with each row rounded to 255 steps of its largest absolute value."""
     scale = weight.float().abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny) / 127
     return (weight.float() / scale).round() * scale
 
 
-def round_nf4(weight: torch.Tensor) -> torch.Tensor:
+def fake_quantize_nf4(weight: torch.Tensor) -> torch.Tensor:
     """Return the weight with each block of 64, counted along the rows, rounded to NF4 of its largest absolute value."""
     flat = weight.float().reshape(-1)
     blocks = torch.nn.functional.pad(flat, (0, -len(flat) % NF4_BLOCK_SIZE)).reshape(-1, NF4_BLOCK_SIZE)

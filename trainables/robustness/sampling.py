@@ -1,7 +1,5 @@
 """What a model says of the forget rows in some of many sampled answers: leak@k."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from itertools import takewhile
 from math import comb
@@ -17,7 +15,7 @@ TOKENS = 200
 """Tokens of an answer, as of TOFU's greedy ones."""
 
 
-def leak_at(k: int, scores: NDArray[np.float64]) -> float:
+def compute_leak_at_k(k: int, scores: NDArray[np.float64]) -> float:
     """Return leak@k: the mean over rows of the expected best of k samples, (rows, n) -> (); k <= n.
 
     sum_i C(i - 1, k - 1) / C(n, k) s_(i) with the scores s_(1) <= ... <= s_(n) of a row is unbiased: of the C(n, k)
@@ -30,7 +28,7 @@ def leak_at(k: int, scores: NDArray[np.float64]) -> float:
 
 def leak_curve(scores: NDArray[np.float64]) -> dict[int, float]:
     """Return leak@k for k = 1, 2, 4, ... up to the number of samples."""
-    return {k: leak_at(k, scores) for k in (2**power for power in range(scores.shape[1].bit_length()))}
+    return {k: compute_leak_at_k(k, scores) for k in (2**power for power in range(scores.shape[1].bit_length()))}
 
 
 @torch.no_grad()

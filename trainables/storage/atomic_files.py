@@ -73,11 +73,11 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def write_note(folder: Path, note: dict[str, Any]) -> None:
-    """Write how a folder of ours was made, and a hash of what it holds, which `check_content` compares."""
+    """Write how a folder of ours was made, and a hash of what it holds, which `check_folder_unchanged` compares."""
     write_json(folder / RECIPE_FILE, note | {"content": hash_content(folder)})
 
 
-def check_content(folder: Path, field: str) -> None:
+def check_folder_unchanged(folder: Path, field: str) -> None:
     """Raise InputError where a folder of ours holds other files than were written there; one without a note passes."""
     noted = (read_json(folder / RECIPE_FILE) or {}).get("content")
     if noted is not None and noted != hash_content(folder):

@@ -83,25 +83,25 @@ class Storage:
     # Where things lie
 
     def trial(self, trial_id: str) -> Path:
-        return place_inside(self.root / "trials", trial_id)
+        return resolve_path_inside(self.root / "trials", trial_id)
 
     def sweep(self, name: str, digest: str) -> Path:
-        return place_inside(self.root / "sweeps", f"{name}-{digest}.json")
+        return resolve_path_inside(self.root / "sweeps", f"{name}-{digest}.json")
 
     def lock(self, name: str, digest: str) -> Path:
-        return place_inside(self.root / "sweeps", f"{name}-{digest}.lock")
+        return resolve_path_inside(self.root / "sweeps", f"{name}-{digest}.lock")
 
     def model(self, recipe_id: str) -> Path:
-        return place_inside(self.root / "shared" / "models", recipe_id)
+        return resolve_path_inside(self.root / "shared" / "models", recipe_id)
 
     def data_folder(self, key: str) -> Path:
-        return place_inside(self.root / "shared" / "data", key)
+        return resolve_path_inside(self.root / "shared" / "data", key)
 
     def evaluation(self, key: str) -> Path:
-        return place_inside(self.root / "shared" / "evaluations", key)
+        return resolve_path_inside(self.root / "shared" / "evaluations", key)
 
     def attack_results_folder(self, key: str) -> Path:
-        return place_inside(self.root / "stress", key)
+        return resolve_path_inside(self.root / "stress", key)
 
     @property
     def location(self) -> str:
@@ -227,7 +227,7 @@ def read_valid_json(path: Path, kind: type[BaseModel]) -> dict[str, Any] | None:
     return found
 
 
-def place_inside(folder: Path, name: str) -> Path:
+def resolve_path_inside(folder: Path, name: str) -> Path:
     """Return the path of a name in a folder. Raises InputError for one that leads out of it."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise InputError(f"'{name}' names nothing in {folder}: it is a path, not a name")
@@ -254,7 +254,7 @@ def is_disk_error(error: BaseException | None, store: Storage) -> bool:
     return False
 
 
-def set_aside(paths: Iterable[Path], store: Storage, *, by_folder: bool = False) -> Path:
+def move_to_dated_folder(paths: Iterable[Path], store: Storage, *, by_folder: bool = False) -> Path:
     """Move files or folders (`by_folder`: with their folders' names) into a new dated folder, which is returned."""
     place = store.root / "set_aside" / datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")
     for path in paths:

@@ -21,7 +21,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from trainables.common import cli
 from trainables.common.deadlines import ANSWER_SECONDS, call_within
-from trainables.common.errors import InputError, Unreachable
+from trainables.common.errors import InputError, StoreUnreachable
 from trainables.common.redaction import has_credentials
 from trainables.storage.atomic_files import ensure_folder, publish_folder
 from trainables.storage.file_names import CONFIG, ERROR, EVALUATIONS, LOST, META_FILE, PROGRESS, RESULT, RETRY, WEIGHTS
@@ -107,7 +107,7 @@ class ObjectStorage(Storage):
             self._list(f"trials/{trial_id}")
             self._sync_trial(trial_id)
 
-        return warn_if_unreachable(sync)
+        return run_or_warn_unreachable(sync)
 
     def _sync_trial(self, trial_id: str) -> None:
         """Download a trial's small files; what is here of another run of it, or was set aside elsewhere, goes.
@@ -130,7 +130,7 @@ class ObjectStorage(Storage):
     def push_unsent(self, trial_ids: Iterable[str]) -> None:
         for trial_id in trial_ids:
             if self._is_unsent(trial_id):
-                warn_if_unreachable(partial(self._send_trial, trial_id))
+                run_or_warn_unreachable(partial(self._send_trial, trial_id))
 
     def _is_unsent(self, trial_id: str) -> bool:
         folder = self.trial(trial_id)
@@ -154,7 +154,7 @@ class ObjectStorage(Storage):
     def push_trial(self, trial_id: str) -> bool:
         for wait in RETRY_WAIT_SECONDS:
             time.sleep(wait)
-            if warn_if_unreachable(lambda: self._send_trial(trial_id)):
+            if run_or_warn_unreachable(lambda: self._send_trial(trial_id)):
                 return True
         return False
 
@@ -180,7 +180,7 @@ class ObjectStorage(Storage):
             current = (self._name(folder / META_FILE), f"{self._name(folder / tag)}/")  # other machines' shards, too
             self._delete([*old, *(name for name in self._list(self._name(folder)) if not name.startswith(current))])
 
-        warn_if_unreachable(finish)
+        run_or_warn_unreachable(finish)
 
     # Files and folders
 
@@ -215,7 +215,7 @@ class ObjectStorage(Storage):
         _for_each_in_turn(self._put, _shown_files(path) if path.is_dir() else [path], marks_first=False)
 
     def try_push(self, path: Path) -> bool:
-        return warn_if_unreachable(lambda: self.push_changing_folder(path))
+        return run_or_warn_unreachable(lambda: self.push_changing_folder(path))
 
     def read_current_bytes(self, path: Path) -> bytes | None:
         try:
@@ -243,7 +243,7 @@ class ObjectStorage(Storage):
     def remove(self, path: Path) -> None:
         super().remove(path)
         name = self._name(path)
-        warn_if_unreachable(lambda: self._delete([name, *self._list(name)]))
+        run_or_warn_unreachable(lambda: self._delete([name, *self._list(name)]))
 
     # The store
 
@@ -322,16 +322,16 @@ class ObjectStorage(Storage):
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise Unreachable, which names --storage, for an error of the store."""
+        """Raise StoreUnreachable, which names --storage, for an error of the store."""
         try:
             yield
         except FileNotFoundError:
             raise
         except (OSError, pyarrow.ArrowException) as error:
-            raise Unreachable(_explain_failure(self.address, error)) from error
+            raise StoreUnreachable(_explain_failure(self.address, error)) from error
 
 
-def open_working_copy(uri: str) -> ObjectStorage:
+def open_object_storage(uri: str) -> ObjectStorage:
     """Open the working copy of a storage by pyarrow's file system of that scheme, else fsspec's.
 
     Raises InputError if its address, or the copy's folder, cannot be used.
@@ -344,7 +344,7 @@ def open_working_copy(uri: str) -> ObjectStorage:
         known = "a folder, file://, s3://, gs://, abfs://, or another scheme of fsspec"
         raise InputError(f"--storage: '{uri}' is no address of a storage: {error}; known: {known}") from error
     except (OSError, pyarrow.ArrowException) as error:
-        raise Unreachable(_explain_failure(uri, error)) from error
+        raise StoreUnreachable(_explain_failure(uri, error)) from error
     if not base.strip("/"):
         raise InputError(f"--storage: '{uri}' names no bucket; write it like s3://bucket/folder")
     server = os.environ.get("AWS_ENDPOINT_URL", "")  # the same address is another store there
@@ -358,11 +358,11 @@ def _explain_failure(uri: str, error: Exception) -> str:
     return f"--storage: '{uri}' cannot be used: {reason}; {LOGIN}"
 
 
-def warn_if_unreachable(action: Callable[[], object]) -> bool:
+def run_or_warn_unreachable(action: Callable[[], object]) -> bool:
     """Run `action`, and return whether the store answered. If not, warn: what runs here goes on without it."""
     try:
         action()
-    except Unreachable as error:
+    except StoreUnreachable as error:
         cli.print_line(f"warning: {error}", error=True)
         return False
     return True

@@ -17,7 +17,7 @@ def open_storage(location: str, *, writable: bool = True) -> Storage:
     if "://" in location:
         from trainables.storage import object_storage
 
-        store = object_storage.open_working_copy(location)
+        store = object_storage.open_object_storage(location)
         store.check_access(writable)
         return store
     folder = expand_home(location).absolute()
@@ -31,7 +31,7 @@ def open_storage_unchecked(location: str) -> Storage:
         return Storage(Path(location))
     from trainables.storage import object_storage
 
-    return object_storage.open_working_copy(location)
+    return object_storage.open_object_storage(location)
 
 
 def storage_option(store: Storage) -> str:

@@ -146,7 +146,7 @@ def find_sweeps(name: str, store: Storage) -> list[SweepFile]:
     return sorted(found, key=lambda sweep: (sweep.first_started, sweep.hash), reverse=True)
 
 
-def resolve_trial(name: str, store: Storage) -> str:
+def resolve_trial_id(name: str, store: Storage) -> str:
     """Return the id of the trial that is called so, by its id or its label. Raises InputError if several are."""
     store.download_sweeps_and_results()
     found: dict[str, None] = {}

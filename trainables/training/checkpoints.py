@@ -13,7 +13,7 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
 from trainables.common import process_identity
-from trainables.common.errors import InputError, first_line, is_out_of_memory
+from trainables.common.errors import InputError, first_error_line, is_out_of_memory
 from trainables.config.settings import Resources
 from trainables.storage.atomic_files import read_json, read_rows, write_json, write_rows
 from trainables.storage.file_names import META_FILE, STEPS
@@ -112,4 +112,4 @@ def restore_checkpoint(
         if is_out_of_memory(error) or getattr(error, "errno", None) in DISK_ERROR_NUMBERS:
             raise
         # DeepSpeed, torch, safetensors and pyarrow each raise errors of their own for a damaged file
-        raise DamagedCheckpoint(f"{type(error).__name__}: {first_line(error)}") from error
+        raise DamagedCheckpoint(f"{type(error).__name__}: {first_error_line(error)}") from error

@@ -50,7 +50,7 @@ class TrainingTask:
         size = self.training.batch_size
         known: Sequence[int] = range(len(self.forget)) if attempt == 0 else self.sampled_forget_rows()
         drawn = [known[number] for number in sampling.forget_batch(self.seed, step, attempt, len(known), size)]
-        if isinstance(self.forget, sampling.AnsweredRows):
+        if isinstance(self.forget, sampling.AlternativeAnswerRows):
             return self.forget.number_answered_rows(drawn, step * size)
         return drawn
 
@@ -82,7 +82,7 @@ class RetainPasses:
     gradient: list[torch.Tensor] | None = None
 
 
-def initial_state(engine: Engine, task: TrainingTask) -> TrainingState:
+def make_initial_state(engine: Engine, task: TrainingTask) -> TrainingState:
     """Return the state before the first step: the target model's S_i^0, without dropout, if the objective needs them.
 
     They are of the rows of the run alone: 20 steps see a fortieth of WMDP's texts.
@@ -94,7 +94,7 @@ def initial_state(engine: Engine, task: TrainingTask) -> TrainingState:
     size = task.micro_batch or batch // engine.world
     engine.module.eval()
     state.reference = forward_backward.sum_row_losses(engine, rows, numbers, task, size)
-    if isinstance(rows, sampling.AnsweredRows):
+    if isinstance(rows, sampling.AlternativeAnswerRows):
         epochs = -(-task.count_steps() * batch // len(rows))
         items = [epoch * len(rows) + number for epoch in range(epochs) for number in numbers]
         others = forward_backward.sum_row_losses(engine, rows, items, task, size, OTHER_ANSWERS_TERM)
@@ -108,7 +108,7 @@ def train(engine: Engine, task: TrainingTask, state: TrainingState | None = None
 
     Raises TrialStopped, on every rank alike, where a loss or the gradient is not finite.
     """
-    state = state or initial_state(engine, task)
+    state = state or make_initial_state(engine, task)
     steps = task.count_steps()
     while state.step < steps:
         yield _step(engine, task, state, steps)

@@ -83,7 +83,7 @@ class MemoryFit:
         return self.limit is None or self.peak.total <= self.limit
 
 
-def machine_memory() -> int:
+def read_usable_machine_memory() -> int:
     """Return the bytes that processes here may take: the machine's, or fewer of a container or a job of Slurm."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for line in GROUPS.read_text().splitlines() if GROUPS.is_file() else ():
@@ -96,7 +96,7 @@ def machine_memory() -> int:
     return min(sizes)
 
 
-def usable_share(resources: Resources) -> float:
+def compute_usable_gpu_share(resources: Resources) -> float:
     """Return the share of a GPU's memory that a process may take: less than its part, for its neighbours."""
     return 1.0 if resources.gpus >= 1 else MEMORY_SHARE * resources.gpus
 
@@ -148,7 +148,7 @@ def _count_retain_gradients(trial: Trial) -> int:
     """Count those of the rectifier, that of `observe`, and one that serves the rectifier and a retain term."""
     row, needs = RECTIFIERS[trial.rectifier.name], METHODS[trial.method].needs
     kept = (trial.rectifier.parts or row.parts) if RETAIN_PASS in row.needs else 0
-    term = has_retain_term(trial)
+    term = trial_has_retain_term(trial)
     apart = "retain_multiplier" in needs or (term and trial.objective.retain_coefficient == "balanced")
     shared = (kept == 1 and term) or (kept <= 1 and apart)
     return kept + bool(trial.observe) + shared
@@ -160,16 +160,16 @@ def _needs_wide_gradient(trial: Trial) -> bool:
     It does where terms on forget and retain rows are summed, where a gradient is observed, and where a rule writes it.
     Rules other than these four are counted among those that write, which bounds the rules of two gradients.
     """
-    summed = has_retain_term(trial) or "frozen_model" in METHODS[trial.method].needs
+    summed = trial_has_retain_term(trial) or "frozen_model" in METHODS[trial.method].needs
     return summed or bool(trial.observe) or trial.rectifier.name not in ("none", "clip", "agem", "gru")
 
 
-def has_retain_term(trial: Trial) -> bool:
+def trial_has_retain_term(trial: Trial) -> bool:
     settings = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     return "retain_loss" in METHODS[trial.method].needs and settings.retain_coefficient != 0
 
 
-def choose_stage_that_fits(trial: Trial, parameters: int, trained: int, memory: float | None) -> int:
+def choose_fitting_zero_stage(trial: Trial, parameters: int, trained: int, memory: float | None) -> int:
     """Return the first ZeRO stage whose states fit `FILLED` of a device's `memory` (bytes), else 3; of one rank 0 or 1.
 
     Of bf16 on several ranks from 2 on: at 1 DeepSpeed keeps a whole fp32 gradient on every rank. `memory` None: any.
@@ -199,7 +199,7 @@ def estimate_peak(
         part = 4 * shape.parameter_count / resources.ranks
         held = MemoryStates(part, part, 2 * part, 3 * part, 0)
         moved = 4 * shape.parameter_count
-        tokens = fit_evaluation_tokens(resources, shape, 4, None if limit is None else limit - moved)
+        tokens = choose_evaluation_token_budget(resources, shape, 4, None if limit is None else limit - moved)
         left = max(0.0, moved + _evaluation_bytes(tokens, shape, 4) - held.total)
         return PeakMemory(held, process, 0, activations, left)
     trained = _count_trained(trial, shape)
@@ -212,7 +212,7 @@ def estimate_peak(
     held = estimate_states(trial, shape.parameter_count, trained, stage, several=several)
     taken = width * buffers if resources.gpus else 0
     room = None if limit is None else limit - held.total - process - taken - copy
-    tokens = fit_evaluation_tokens(resources, shape, width, room)
+    tokens = choose_evaluation_token_budget(resources, shape, width, room)
     return PeakMemory(held, process, taken, activations, copy + _evaluation_bytes(tokens, shape, width))
 
 
@@ -246,7 +246,7 @@ def _token_bytes(trial: Trial, shape: Shape, length: int) -> float:
     return layers + shape.vocabulary * (24 if distributions else 12)
 
 
-def fit_evaluation_tokens(resources: Resources, shape: Shape | None, width: int, room: float | None) -> int:
+def choose_evaluation_token_budget(resources: Resources, shape: Shape | None, width: int, room: float | None) -> int:
     """Return the padded tokens of an evaluation's pass: as set, or as many as `room` bytes of a GPU hold.
 
     `shape` None, `room` None: where sizes are not known, and on a CPU.
@@ -268,14 +268,14 @@ def _evaluation_bytes(tokens: int, shape: Shape, width: int) -> float:
     return max(tokens * CACHED_TOKENS * kept, tokens * read + min(tokens, LABELS_AT_ONCE) * 8 * shape.vocabulary)
 
 
-def fit_memory(trial: Trial, shape: Shape, longest: int, memory: float | None) -> MemoryFit:
+def fit_trial_to_memory(trial: Trial, shape: Shape, longest: int, memory: float | None) -> MemoryFit:
     """Return ZeRO stage and micro-batch on devices of `memory` bytes, as far as the configuration leaves them open.
 
     The micro-batch is the share of a rank in as few equal parts as fit; one row that is too large shows in `Fit.fits`.
     """
     resources, stage = trial.resources, trial.resources.zero_stage
     if stage is None:
-        stage = choose_stage_that_fits(trial, shape.parameter_count, _count_trained(trial, shape), memory)
+        stage = choose_fitting_zero_stage(trial, shape.parameter_count, _count_trained(trial, shape), memory)
     length = max(longest, minimum_row_length(trial))
     share, limit = trial.training.batch_size // resources.ranks, None if memory is None else MEMORY_SHARE * memory
     rows = resources.micro_batch or share

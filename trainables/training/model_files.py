@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.common import fingerprints, typed_paths
-from trainables.common.errors import InputError, first_line
+from trainables.common.errors import InputError, first_error_line
 from trainables.config.settings import Model, Shape
 from trainables.data import hub_folders
 from trainables.storage.atomic_files import publish_folder, read_json, write_json
@@ -18,7 +18,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model")
 WEIGHT_FILES = (weight_files.WHOLE_WEIGHTS_FILE, weight_files.WEIGHTS_INDEX_FILE)
 
 
-def check_model_folder(model: Model, field: str = "target") -> bool:
+def check_if_local_model(model: Model, field: str = "target") -> bool:
     """Return True for a folder, False for a hub id. Raise InputError with what keeps a folder from being loaded."""
     folder = typed_paths.expand_home(model.path)
     if not _is_folder(model.path, f"{field}: no model folder '{model.path}'"):
@@ -40,7 +40,7 @@ def _eager(field: str) -> str:
     return "--attention eager" if field == "--model" else "--set attention=eager"
 
 
-def check_tokenizer_folder(place: str) -> bool:
+def check_if_local_tokenizer(place: str) -> bool:
     """Return True for a folder with a tokenizer, False for a hub id. Raise InputError naming what is missing."""
     folder = typed_paths.expand_home(place)
     if not _is_folder(place, f"tokenizer: no folder {typed_paths.describe_path(place)}"):
@@ -58,13 +58,13 @@ def _is_folder(place: str, missing: str) -> bool:
 
 def fingerprint_model(model: Model) -> str:
     """Return what names weights and tokenizer: the content of a folder, or hub id and revision."""
-    if check_model_folder(model):
+    if check_if_local_model(model):
         found = "files:" + fingerprints.hash_model(typed_paths.expand_home(model.path))
     else:
         found = f"hub:{model.path}@{model.revision or 'main'}"
     if model.tokenizer is None:
         return found
-    if hub_folders.parse_cache_folder(model.tokenizer) or not check_tokenizer_folder(model.tokenizer):
+    if hub_folders.parse_cache_folder(model.tokenizer) or not check_if_local_tokenizer(model.tokenizer):
         return f"{found}+{hub_folders.hub_id_of(model.tokenizer)}"
     return f"{found}+{fingerprints.hash_tokenizer(typed_paths.expand_home(model.tokenizer))}"
 
@@ -93,7 +93,7 @@ def load_model(model: Model, precision: str = "fp32", field: str = "target") -> 
     import torch
     from transformers import AutoModelForCausalLM
 
-    check_model_folder(model, field)
+    check_if_local_model(model, field)
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans a graph for every new shape, and its gradients vary
     tokenizer, source = load_tokenizer(model, field), _source(model.path)
     try:
@@ -199,7 +199,7 @@ def _rewrite(path: Path, settings: dict[str, Any]) -> None:  # some have an Infi
 
 def _advice(path: str, error: Exception, field: str) -> str:
     """Return the first line of an error, with what to do about it in words of the commands here."""
-    first = first_line(error)
+    first = first_error_line(error)
     folder = typed_paths.is_folder(path)
     if not folder and any(word in str(error).lower() for word in ("gated", "401", "403")):
         return f"it is gated: accept its licence at its hub page, then set HF_TOKEN ({first})"

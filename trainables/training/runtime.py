@@ -16,7 +16,7 @@ from trainables.training import memory
 
 def prepare_process(resources: Resources, seed: int) -> torch.device:
     """Set threads, determinism and, for one rank, the process group; note the code's version; return the device."""
-    provenance.read_provenance()
+    provenance.collect_provenance()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may sum in another order each time
     release_memory()
     torch.set_num_threads(resources.cpus)
@@ -28,7 +28,7 @@ def prepare_process(resources: Resources, seed: int) -> torch.device:
     on_gpu = resources.gpus > 0
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-        torch.cuda.set_per_process_memory_fraction(memory.usable_share(resources))
+        torch.cuda.set_per_process_memory_fraction(memory.compute_usable_gpu_share(resources))
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
     join_process_group(device)
     return device
@@ -58,17 +58,17 @@ def device_memory(device: torch.device) -> int:
     """Return the bytes of the GPU, or of the memory that this process may take of its machine's."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
-    return memory.machine_memory()
+    return memory.read_usable_machine_memory()
 
 
-def evaluation_pass_tokens(resources: Resources, network: Any) -> int:
+def choose_process_token_budget(resources: Resources, network: Any) -> int:
     """Return the padded tokens of an evaluation's pass: as set, or as this process's part of the GPU has room for."""
     room = None
     if network.device.type == "cuda":
         whole = resources.gpu_memory * 1e9 if resources.gpu_memory else device_memory(network.device)
         room = memory.MEMORY_SHARE * whole * min(1.0, resources.gpus) - torch.cuda.memory_allocated(network.device)
     shape = memory.parse_model_shape(network.config.to_dict())
-    return memory.fit_evaluation_tokens(resources, shape, network.dtype.itemsize, room)
+    return memory.choose_evaluation_token_budget(resources, shape, network.dtype.itemsize, room)
 
 
 def peak_memory(device: torch.device) -> int:

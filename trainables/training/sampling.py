@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from trainables.common.tokenized_row import AnsweredExample, Example
+from trainables.common.tokenized_row import AlternativeAnswerExample, Example
 from trainables.config.settings import Training
 
 FORGET_STREAM, RETAIN_STREAM, AGAIN_STREAM, NOISE_STREAM, ANSWER_STREAM = 1, 2, 3, 4, 5
 
 
-class AnsweredRows(Sequence[Example]):
+class AlternativeAnswerRows(Sequence[Example]):
     """Rows with another answer beside their own, drawn anew each epoch: item `epoch * len(rows) + row`.
 
     The answer is a function of (seed, epoch, row) alone. `encode` turns a row's number and an answer into tokens.
@@ -41,7 +41,7 @@ class AnsweredRows(Sequence[Example]):
         epoch, row = divmod(at, len(self))
         drawn = int(_generator(self.seed, ANSWER_STREAM, epoch, row).integers(len(self.answers)))
         own = self.rows[row]
-        return AnsweredExample(own.input_ids, own.answer_start, other=self.encode(row, self.answers[drawn]))
+        return AlternativeAnswerExample(own.input_ids, own.answer_start, other=self.encode(row, self.answers[drawn]))
 
     def number_answered_rows(self, rows: Sequence[int], start: int) -> list[int]:
         """Return the items of rows that stand from place `start` on in the stream of epochs."""

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from trainables.common import provenance
-from trainables.common.errors import last_line_of
+from trainables.common.errors import last_text_line
 from trainables.common.redaction import redact
 from trainables.config.method_tables import RECTIFIERS
 from trainables.config.trial import Trial
@@ -101,7 +101,7 @@ def write_result(trial: Trial, record: TrialRecord, error: dict[str, Any] | None
             "evaluation_tokens": record.evaluation_tokens,
         },
         "error": error,
-        **provenance.read_provenance(trial.method, trial.rectifier.name),
+        **provenance.collect_provenance(trial.method, trial.rectifier.name),
     }
     atomic_files.write_json(folder / RESULT, result)
     for name in (PROGRESS, *(() if result["status"] == LOST else (RETRY,))):
@@ -115,7 +115,7 @@ def write_failure(
     """Write the result of a trial that cannot be run, or that was lost after `seconds`, with the reason."""
     folder = store.trial(trial.id())
     atomic_files.write_text(folder / ERROR, message + "\n")
-    last = last_line_of(message, "no reason given")
+    last = last_text_line(message, "no reason given")
     record = TrialRecord(provenance.utc_now(), attempt=None)
     record.seconds["total"] = seconds
     result = write_result(trial, record, {"kind": kind, "message": last, "step": None}, folder)

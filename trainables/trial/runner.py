@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from trainables import benchmarks
 from trainables.common import cli, provenance
-from trainables.common.errors import InputError, RestartRanks, TrialStopped, Unreachable, is_out_of_memory
+from trainables.common.errors import InputError, RestartRanks, StoreUnreachable, TrialStopped, is_out_of_memory
 from trainables.config.shared_artifacts import find_direction_of_trial
 from trainables.config.trial import Trial
 from trainables.inference.progress import ReportProgress
@@ -99,7 +99,7 @@ class TrialRun:
     def _phases(self) -> Iterator[Event]:
         yield {"phase": "loading"}
         begun, trial, record = perf_counter(), self.trial, self.record
-        setup.check_inputs(trial)
+        setup.check_inputs_unchanged(trial)
         device = prepare_process(trial.resources, trial.seed)
         reference = setup.load_retain_evaluation(trial)
         record.micro_batch = record.micro_batch or setup.plan_micro_batch(trial, device)
@@ -168,7 +168,7 @@ class TrialRun:
         else:
             if engine.rank == 0:
                 checkpoints.remove_checkpoint(folder)
-            state = loop.initial_state(engine, task)
+            state = loop.make_initial_state(engine, task)
         steps.drop_evaluations_after(state.step)
         for entry in loop.train(engine, task, state):
             record.steps.append(entry)
@@ -265,5 +265,5 @@ class TrialRun:
             (self.folder / ERROR).unlink(missing_ok=True)
         remove_leftovers(self.folder)
         if not self.store.push_trial(self.trial.id()):
-            raise Unreachable(f"--storage: it did not take trial {self.trial.id()}, which has to run again")
+            raise StoreUnreachable(f"--storage: it did not take trial {self.trial.id()}, which has to run again")
         return result

@@ -21,10 +21,10 @@ from trainables.config.trial import Trial, check_runnable
 from trainables.data.idk_answers import fingerprint_idk_answers, read_idk_answers
 from trainables.inference.padded_batch import padding_token
 from trainables.methods import method_constants, objectives, rectifiers
-from trainables.storage.atomic_files import check_content, read_json
+from trainables.storage.atomic_files import check_folder_unchanged, read_json
 from trainables.training import checkpoints, loop, memory, model_files, sampling
 from trainables.training.engine import Engine
-from trainables.training.runtime import device_memory, evaluation_pass_tokens
+from trainables.training.runtime import choose_process_token_budget, device_memory
 
 CPU_TOKENS = 1024
 """About so many tokens of a pass stay in a CPU's caches (docs/LOG.md, 2026-11-24: up to 1.4 times as fast)."""
@@ -32,13 +32,15 @@ RMU_WEIGHTS = "mlp.down_proj.weight"
 """RMU trains these of its layer and the two before it, as its authors do."""
 
 
-def check_inputs(trial: Trial) -> None:
+def check_inputs_unchanged(trial: Trial) -> None:
     """Raise InputError if data or weights have changed since the trial was planned, or no pass measures its bar."""
     check_runnable(trial)
-    method_constants.check_retain_once(trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split)
+    method_constants.check_single_retain_term(
+        trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split
+    )
     evaluation.check_data_unchanged(trial.benchmark)
-    model_files.check_model_folder(trial.target)
-    check_content(expand_home(trial.target.path), "target")
+    model_files.check_if_local_model(trial.target)
+    check_folder_unchanged(expand_home(trial.target.path), "target")
     objective = trial.objective
     if objective.idk_fingerprint and fingerprint_idk_answers(objective.idk) != objective.idk_fingerprint:
         which = f"'{objective.idk}'" if objective.idk else "the project's answers"
@@ -86,7 +88,9 @@ def load_target(target: Model, precision: str, resources: Resources, device: tor
     known = target.fingerprint is not None and resources.ranks == 1
     load = _keep_target if known else model_files.load_model
     network, tokenizer = load(target, precision)  # type: ignore[arg-type]  # frozen, and so hashable
-    room = min(psutil.virtual_memory().available, memory.machine_memory()) / 8  # other GPUs' processes keep theirs, too
+    room = (
+        min(psutil.virtual_memory().available, memory.read_usable_machine_memory()) / 8
+    )  # other GPUs' processes keep theirs, too
     if not known or network.get_memory_footprint() > room:
         _keep_target.cache_clear()
         return network.to(device), tokenizer
@@ -106,7 +110,7 @@ def _say_examples(
     """Return forget rows and retain rows in the model's own words; rank 0 asks it, so that all ranks have the same."""
     found: list[Any] = [None]
     if dist.get_rank() == 0:
-        length, budget = trial.training.max_length, evaluation_pass_tokens(trial.resources, network)
+        length, budget = trial.training.max_length, choose_process_token_budget(trial.resources, network)
         found[0] = chosen.training_examples(trial.benchmark, tokenizer, length, network, budget)
     if trial.resources.ranks > 1:
         dist.broadcast_object_list(found, src=0, device=network.device)
@@ -128,10 +132,10 @@ def make_task(
     if rectifier.adds_retain and objective.needs_retain:  # of files in custom/, whose rows may not say so
         raise InputError("rectifier.name: it adds the retain gradient; the objective's retain term would count twice")
     if objective.needs_other_answers:
-        forget = add_other_answers(trial, forget, tokenizer)
+        forget = add_alternative_answers(trial, forget, tokenizer)
     frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen else None
     if METHODS[trial.method].steers:
-        train_only_rmu_weights(network, constants.layer)
+        freeze_all_but_rmu_weights(network, constants.layer)
     if trial.resources.gradient_checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return loop.TrainingTask(
@@ -164,7 +168,9 @@ def make_fine_tuning_task(
     )
 
 
-def add_other_answers(trial: Trial, forget: benchmarks.Examples, tokenizer: Any) -> sampling.AnsweredRows:
+def add_alternative_answers(
+    trial: Trial, forget: benchmarks.Examples, tokenizer: Any
+) -> sampling.AlternativeAnswerRows:
     """Return the forget rows with answers of `objective.idk`. Raises InputError where a row is a text."""
     benchmark, chosen = trial.benchmark, benchmarks.get_benchmark(trial.benchmark.name)
     chosen.check_rows_are_questions(benchmark)
@@ -174,7 +180,7 @@ def add_other_answers(trial: Trial, forget: benchmarks.Examples, tokenizer: Any)
     def encode(row: int, answer: str) -> Example:
         return encoder.encode([(questions[row], answer)], max_length=trial.training.max_length)[0]
 
-    return sampling.AnsweredRows(forget, read_idk_answers(trial.objective.idk), encode, trial.seed)
+    return sampling.AlternativeAnswerRows(forget, read_idk_answers(trial.objective.idk), encode, trial.seed)
 
 
 def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
@@ -193,7 +199,7 @@ def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
         return None
     benchmark = trial.benchmark
     longest = benchmarks.get_benchmark(benchmark.name).training_size(benchmark, trial.training.max_length).longest
-    return memory.fit_memory(trial, shape, longest, gpu_memory(trial, device)).micro_batch
+    return memory.fit_trial_to_memory(trial, shape, longest, gpu_memory(trial, device)).micro_batch
 
 
 def gpu_memory(trial: Trial, device: torch.device) -> float:
@@ -220,7 +226,7 @@ def choose_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoi
     cuda = device.type == "cuda"
     room = gpu_memory(trial, device) if cuda else device_memory(device) / trial.resources.ranks
     trained = sum(size for size, is_trained in sizes if is_trained)
-    stage = memory.choose_stage_that_fits(trial, sum(size for size, _ in sizes), trained, room)
+    stage = memory.choose_fitting_zero_stage(trial, sum(size for size, _ in sizes), trained, room)
     return trial.resources.model_copy(update={"zero_stage": stage})
 
 
@@ -237,10 +243,10 @@ def gather_trained_model(trial: Trial, engine: Engine, *, final: bool = True) ->
     return model_files.merge_adapters(network.to(engine.device)), False
 
 
-def train_only_rmu_weights(network: Any, layer: int) -> None:
+def freeze_all_but_rmu_weights(network: Any, layer: int) -> None:
     """Freeze all weights but RMU's. Raises InputError if the model has none of these."""
     depth = network.config.num_hidden_layers
-    method_constants.check_steered_layer(layer, depth)
+    method_constants.check_rmu_layer(layer, depth)
     layers = range(max(0, layer - 2), layer + 1)
     wanted = {f"layers.{number}.{RMU_WEIGHTS}" for number in layers}
     found = 0

@@ -4,8 +4,6 @@ Until there is a result, rank 0 keeps `evaluations/N.json` and `N.parquet` of ev
 are kept or `selection.rows` is set, `weights-N` of the best step so far and of that up to the last checkpoint.
 """
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,7 @@ from trainables.config.settings import Model
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
 from trainables.inference.progress import ReportProgress
-from trainables.inference.ranks import share_among_ranks
+from trainables.inference.ranks import enable_rank_sharing
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, EVALUATIONS, RESULT
 from trainables.storage.folder_storage import Storage
@@ -37,7 +35,7 @@ Metrics = dict[str, Any]
 Rows = list[dict[str, Any]]
 
 
-def earlier_trials(trial: Trial, store: Storage) -> list[Trial]:
+def list_predecessor_trials(trial: Trial, store: Storage) -> list[Trial]:
     """Return the trials that a trial goes on from, the nearest first, as far as the storage has them."""
     found = []
     while trial.earlier_id and (config := store.read_json(store.trial(trial.earlier_id) / CONFIG)):
@@ -51,7 +49,7 @@ def load_target_evaluation(trial: Trial, store: Storage) -> Evaluation | None:
     retain = trial.retain_evaluation.fingerprint if trial.retain_evaluation else None
     if benchmarks.get_benchmark(trial.benchmark.name).REFERENCE == "original":
         retain = RETAIN_MODEL_ITSELF
-    target = [trial, *earlier_trials(trial, store)][-1].target
+    target = [trial, *list_predecessor_trials(trial, store)][-1].target
     key = evaluation_id(target, trial.benchmark, retain, trial.resources.precision)
     return store.read_json(store.evaluation(key) / RESULT)
 
@@ -106,7 +104,7 @@ class StepSelection:
         `together`: every rank has the model and calls this. Raises TrialStopped if it diverged.
         """
         network.eval()
-        with share_among_ranks(together):
+        with enable_rank_sharing(together):
             metrics, rows = self.measure_network(network, self._looks)
         if together and dist.get_rank() > 0:
             return
@@ -124,11 +122,11 @@ class StepSelection:
         for old in self.evaluations_folder.glob("weights-*"):
             if fallback is None or old != self._weights_folder(fallback):
                 shutil.rmtree(old)
-        made = {"trial": self.trial.id(), **provenance.read_provenance(self.trial.method, self.trial.rectifier.name)}
+        made = {"trial": self.trial.id(), **provenance.collect_provenance(self.trial.method, self.trial.rectifier.name)}
         model_files.save_model(network, self.tokenizer, self._weights_folder(step), made)
 
     def measure_network(self, network: Any, most: int | None = None) -> tuple[Metrics, Rows]:
-        self.tokens = runtime.evaluation_pass_tokens(self.trial.resources, network)
+        self.tokens = runtime.choose_process_token_budget(self.trial.resources, network)
         how: dict[str, Any] = {"token_budget": self.tokens, "report": self.report, "most": most}
         return evaluation.evaluate(network, self.tokenizer, self.trial.benchmark, self.reference, **how)
 

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray import tune
 
-from trainables.common.errors import Unreachable, is_out_of_memory
+from trainables.common.errors import StoreUnreachable, is_out_of_memory
 from trainables.config.settings import Resources
 from trainables.config.shared_artifacts import SharedVector
 from trainables.config.trial import Trial
@@ -42,7 +42,7 @@ def train_ranks(config: dict[str, Any]) -> None:
         result = ray_processes.fetch_result(trial, store) or launch_trial(
             trial, store, keep=config["keep"], strategy=config["strategy"]
         )
-    except Unreachable:
+    except StoreUnreachable:
         raise
     except Exception as failure:
         result = record.write_failure(trial, store, str(failure), _find_outcome(failure))
@@ -57,7 +57,8 @@ def _find_outcome(failure: Exception) -> str:
         return "out_of_memory"
     if isinstance(failure, WorkerGroupError):
         told = [f"{type(error).__name__} {error}" for error in failure.worker_failures.values()]
-        outage = f"{Unreachable.__module__}.{Unreachable.__name__}: "  # Ray shows what a rank raised by its traceback
+        # Ray shows what a rank raised by its traceback
+        outage = f"{StoreUnreachable.__module__}.{StoreUnreachable.__name__}: "
         return LOST if any(text.startswith("WorkerHealthCheck") or outage in text for text in told) else "failed"
     return LOST if isinstance(failure, ControllerError) else "failed"
 

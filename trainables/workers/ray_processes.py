@@ -11,7 +11,7 @@ from ray import tune
 from trainables import benchmarks
 from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import cli, process_identity, provenance
-from trainables.common.errors import InputError, Unreachable
+from trainables.common.errors import InputError, StoreUnreachable
 from trainables.config.settings import Benchmark, Resources, Selection
 from trainables.config.shared_artifacts import SharedVector
 from trainables.config.trial import Trial
@@ -26,7 +26,7 @@ class TrialActor(tune.Trainable):
     """Runs one-rank trials, one after another; configuration: a `trial` as JSON, `storage`, `keep`."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        provenance.read_provenance()
+        provenance.collect_provenance()
         cli.silence_libraries()
         self._take(config)
 
@@ -67,7 +67,7 @@ class TrialActor(tune.Trainable):
                 if event["phase"] == "evaluation" or time.monotonic() - started > REPORT_SECONDS:
                     report = {"phase": event["phase"], "step": event.get("step", 0), "steps": event.get("steps", 0)}
                     return {"id": key, "done": False, **report}
-        except Unreachable:
+        except StoreUnreachable:
             raise
         except InputError as error:
             return make_final_report(record.write_failure(self.trial, self.store, str(error)))
@@ -89,7 +89,7 @@ def fetch_result(trial: Trial, store: Storage) -> dict[str, Any] | None:
 
 
 def run_trial_rank(config: dict[str, Any]) -> None:
-    provenance.read_provenance()
+    provenance.collect_provenance()
     cli.silence_libraries()
     store, wanted = open_storage_unchecked(config["storage"]), Trial.model_validate(config["trial"])
     _fetch_once(store, lambda: store.fetch_trial(wanted.id()))

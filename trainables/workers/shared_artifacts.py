@@ -26,7 +26,7 @@ QUESTION_COLUMNS = ("question", "answer")
 SPECIAL_TOKENS = ("<s>", "</s>", "<pad>")
 
 
-def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | None = None) -> str:
+def ensure_recipe_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | None = None) -> str:
     """Train the model of a recipe unless it is there; return its folder."""
     store = open_storage_unchecked(root)
     recipe, folder = localize_paths(recipe, store), store.model(recipe.id())
@@ -53,7 +53,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
         for entry in loop.train(training, task):
             progress.note_event({"phase": "training", "step": entry["step"], "steps": task.count_steps()})
     folder.parent.mkdir(parents=True, exist_ok=True)
-    made = {**recipe.model_dump(mode="json"), **provenance.read_provenance()}
+    made = {**recipe.model_dump(mode="json"), **provenance.collect_provenance()}
     model_files.save_model(training.module, tokenizer, folder, made)
     atomic_files.write_note(folder, made)
     training.close()
@@ -61,7 +61,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     return str(folder)
 
 
-def make_evaluation(
+def ensure_evaluation(
     model: dict[str, Any], benchmark: dict[str, Any], retain: str | None, root: str, resources: Resources
 ) -> dict[str, Any]:
     """Evaluate a model unless that is done, as the trials it is compared with.
@@ -77,7 +77,7 @@ def make_evaluation(
     if kept and store.read_evaluation(key) is not None and row_files.has_model_answers(on):
         store.push_changing_folder(folder)
         return kept
-    from trainables.training.runtime import evaluation_pass_tokens, prepare_process
+    from trainables.training.runtime import choose_process_token_budget, prepare_process
 
     device = prepare_process(resources, 0)
     reference = retain
@@ -88,7 +88,7 @@ def make_evaluation(
     network.to(device)
     with note_shared_progress(f"the reference evaluation on {on.split}", key, store) as progress:
         progress.note_event({"phase": "evaluation"})
-        budget, report = evaluation_pass_tokens(resources, network), progress.note_count
+        budget, report = choose_process_token_budget(resources, network), progress.note_count
         with report_progress_to(report):
             _make_answers(network, tokenizer, subject, on, store, resources.precision, budget)
         found, records = evaluation.evaluate(network, tokenizer, on, reference, token_budget=budget, report=report)
@@ -101,7 +101,7 @@ def make_evaluation(
         **evaluation.evaluation_document(on, found, records),
         "metrics": found,
         "halves": benchmarks.measure_halves(on, records, reference),
-        **provenance.read_provenance(),
+        **provenance.collect_provenance(),
     }
     atomic_files.write_json(folder / RESULT, result)
     store.push_changing_folder(folder)
@@ -143,7 +143,7 @@ def _start(recipe: Recipe) -> tuple[Any, Any]:
         return model_files.load_model(recipe.base, recipe.precision, field="models")
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = learn_tokenizer(recipe)
+    tokenizer = train_tokenizer(recipe)
     settings: dict[str, Any] = dict(recipe.architecture)
     configuration = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -156,7 +156,7 @@ def _start(recipe: Recipe) -> tuple[Any, Any]:
     return LlamaForCausalLM(configuration), tokenizer
 
 
-def learn_tokenizer(recipe: Recipe) -> Any:
+def train_tokenizer(recipe: Recipe) -> Any:
     """Return a byte-level BPE of every question and answer, so that target and retain model share it."""
     from tokenizers import ByteLevelBPETokenizer, Tokenizer
     from tokenizers.processors import TemplateProcessing

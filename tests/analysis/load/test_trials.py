@@ -10,7 +10,7 @@ import pytest
 
 from analysis import runs
 from analysis.load import trials as loaded
-from analysis.load.trials import describe_mixture
+from analysis.load.trials import describe_mixed_versions
 from analysis.report.verdict import list_verdict_caveats
 from analysis.stats import chosen_settings
 from tests.support import sweep_store
@@ -81,10 +81,10 @@ def test_a_damaged_result_is_named_and_not_fatal(copy: Path, text: str, caplog: 
 def test_trials_of_several_codes_or_versions_are_told(results: Results) -> None:
     """Each custom method has a code of its own."""
     given = results.runs.assign(code="aa", **{"versions.torch": "2.13.0"})
-    assert describe_mixture(given) == []
+    assert describe_mixed_versions(given) == []
     given.loc[given.index[:2], "versions.torch"] = "2.11.0"
     given.loc[given.index[3], "code"] = "bb"
-    (said,) = describe_mixture(given)
+    (said,) = describe_mixed_versions(given)
     assert said.endswith("by it: code aa, bb; torch 2.11.0, 2.13.0.")
     assert said in list_verdict_caveats(results.with_runs(given))
 

@@ -31,7 +31,7 @@ store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_sto
 
 
 def test_verdict_table_and_notes(results: Results) -> None:
-    assert verdict.write_verdict(compare_rectifiers(results)) == (
+    assert verdict.describe_verdict(compare_rectifiers(results)) == (
         "No verdict on GRU yet: that takes 3 seeds, and here are 1 to 2 seeds. So far FQ is better in 4 of 6 "
         "comparisons and worse in 2, MU is better in 6 of 6 and worse in 0."
     )
@@ -41,11 +41,11 @@ def test_verdict_table_and_notes(results: Results) -> None:
     ]
     assert table.loc[("forget05 (5%)", "GA w/ GRU", "FQ ↑"), ["Seeds", "Clear?"]].tolist() == ["1", "too few seeds"]
     assert not verdict.list_verdict_caveats(results)
-    kept, forgets = verdict.judge_chosen(results)
+    kept, forgets = verdict.describe_shortfalls(results)
     assert kept == "4 of 12 chosen settings keep 90% of the original model's MU: below that, forgetting is damage."
     assert forgets.startswith("No chosen setting forgets enough: the best FQ is -4.00 (NPO w/ GRU), and it takes")
     enough = results.with_runs(results.runs.assign(forget_quality=-2.99))
-    assert not any("forgets enough" in sentence for sentence in verdict.judge_chosen(enough))
+    assert not any("forgets enough" in sentence for sentence in verdict.describe_shortfalls(enough))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_verdict_table_and_notes(results: Results) -> None:
 def test_a_collapsed_sweep_says_what_to_try(results: Results, utility: float, words: str) -> None:
     models = results.models.assign(model_utility=utility)
     lost = replace(results, models=models, runs=results.runs.assign(model_utility=0.0, **{"benchmark.limit": 20.0}))
-    assert verdict.write_verdict(compare_rectifiers(lost)).startswith(words)
+    assert verdict.describe_verdict(compare_rectifiers(lost)).startswith(words)
     assert any(
         note.startswith("Evaluated on at most 20 rows of each task") for note in verdict.list_verdict_caveats(lost)
     )
@@ -251,7 +251,7 @@ def test_the_sentence_counts_what_the_tests_find(
 ) -> None:
     value = shifted(tuned=False, **shifts)
     results = write_arena(tmp_path, value, methods=METHODS)
-    told = verdict.write_verdict(compare_rectifiers(results))
+    told = verdict.describe_verdict(compare_rectifiers(results))
     assert told.startswith(
         f"With a rectifier, FQ is clearly better in {better} of 6 comparisons and worse in {worse}, MU"
     )
@@ -270,7 +270,7 @@ def test_the_sentence_counts_what_the_tests_find(
 def test_too_few_seeds_give_no_verdict(tmp_path: Path, seeds: int, clear: bool) -> None:
     """Three rectifiers take seven: 3 x 2 / 2^6 is above 5 %, 3 x 2 / 2^7 below."""
     results = write_arena(tmp_path, shifted(gru=5.0), seeds={1e-3: range(seeds)})
-    told = verdict.write_verdict(compare_rectifiers(results))
+    told = verdict.describe_verdict(compare_rectifiers(results))
     assert ("FQ is clearly better in 1 of 3 comparisons and worse in 0" in told) == clear
     assert (f"No verdict on a rectifier yet: that takes 7 seeds, and here are {seeds} seeds" in told) == (seeds == 3)
 
@@ -280,7 +280,7 @@ def test_the_report_has_the_part_where_there_are_several(tmp_path: Path) -> None
     page = (report.build_report("arena", tmp_path, output=tmp_path / "report") / "index.html").read_text()
     first = page[page.index("<main>") : page.index("<h2>")]
     assert "What each rectifier changes" in first, "the first picture is of rectifiers"
-    sentence = verdict.write_verdict(compare_rectifiers(results))
+    sentence = verdict.describe_verdict(compare_rectifiers(results))
     assert (tmp_path / "report/tables/verdict.md").read_text().splitlines()[0] == sentence
     rows = pd.read_csv(tmp_path / "report/tables/rectifiers.csv")
     assert set(rows["rectifier"]) == set(NAMES[1:])

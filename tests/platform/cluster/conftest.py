@@ -24,6 +24,6 @@ def find_problems(tmp_path: Path) -> Callable[[str], list[str]]:
     def find(text: str) -> list[str]:
         path = tmp_path / "cluster.yaml"
         path.write_text(text)
-        return check.find_problems(check.load_cluster_file(str(path)))
+        return check.find_cluster_file_problems(check.load_cluster_file(str(path)))
 
     return find

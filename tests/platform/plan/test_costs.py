@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from platform.plan import costs
-from platform.plan.costs import find_rates
+from platform.plan.costs import estimate_device_rates
 from platform.plan.plan import Plan
 from search_spaces.backbones.llama2 import LLAMA2
 from tests.support import small_sweep, tiny
@@ -84,11 +84,11 @@ def test_on_a_cpu_a_process_and_the_target_that_it_keeps_count(method: str, rank
 
 def test_micro_batch_is_the_share_in_as_few_parts_as_fit() -> None:
     """That of the user stands, and without a GPU it is the share."""
-    found = [memory.fit_memory(trial(rectifier=GRU), SEVEN, 256, size * GB) for size in (64, 80, 140)]
+    found = [memory.fit_trial_to_memory(trial(rectifier=GRU), SEVEN, 256, size * GB) for size in (64, 80, 140)]
     assert [(fit.micro_batch, fit.fits) for fit in found] == [(4, True), (8, True), (8, True)]
     chosen = A100.model_copy(update={"micro_batch": 5})
-    assert memory.fit_memory(trial(resources=chosen), SEVEN, 256, 20 * GB).micro_batch == 5
-    on_cpu = memory.fit_memory(trial(resources=Resources(ranks=2)), SEVEN, 256, None)
+    assert memory.fit_trial_to_memory(trial(resources=chosen), SEVEN, 256, 20 * GB).micro_batch == 5
+    on_cpu = memory.fit_trial_to_memory(trial(resources=Resources(ranks=2)), SEVEN, 256, None)
     assert (on_cpu.micro_batch, on_cpu.fits) == (16, True)
 
 
@@ -104,7 +104,7 @@ def test_a_run_takes_the_micro_batch_of_the_plan(tmp_path: Path) -> None:
         benchmark=Benchmark(name="tofu"),
         resources=Resources(gpus=1, gpu_memory=0.012, precision="bf16"),
     )
-    planned = memory.fit_memory(chosen, shape, 256, 0.012 * GB)
+    planned = memory.fit_trial_to_memory(chosen, shape, 256, 0.012 * GB)
     assert 1 < planned.micro_batch < 32
     assert setup.plan_micro_batch(chosen, torch.device("cuda")) == planned.micro_batch
 
@@ -156,7 +156,10 @@ def test_training_by_hand() -> None:
     def steps(config: Trial) -> float:
         """In operations of a row and parameter, 31 x 32 rows being one."""
         found = (
-            costs.training_seconds(config, SEVEN, 200, 80, 8, find_rates(A100)) * 4 * costs.REACHED_PEAK_SHARE * 312e12
+            costs.estimate_training_seconds(config, SEVEN, 200, 80, 8, estimate_device_rates(A100))
+            * 4
+            * costs.REACHED_PEAK_SHARE
+            * 312e12
         )
         return found / (31 * 32 * 80 * SEVEN.parameter_count)
 
@@ -189,7 +192,9 @@ def test_evaluation_by_hand() -> None:
         (wide, trial(method="tv", task_vector=TaskVector(strength=1.0))),
     ):
         size = EvaluationSize(1e6, 6400)
-        assert costs.evaluation_seconds(config, SEVEN, 200, size, find_rates(A100)) == pytest.approx(expected)
+        assert costs.estimate_evaluation_seconds(
+            config, SEVEN, 200, size, estimate_device_rates(A100)
+        ) == pytest.approx(expected)
 
 
 H100_WIDE = H100.model_copy(update={"evaluation_tokens": 65536})
@@ -212,8 +217,8 @@ def test_estimates_are_within_a_factor_of_one_and_a_half(
     """docs/LOG.md, 26 November, and docs/reproduction.md (processor seconds; the last trained 24 rows, of 64 here)."""
     config = trial(method="npo", rectifier=GRU, resources=resources, training=Training(lr=1e-5, max_steps=steps))
     passed = 32 if resources.gpus else int(1024 / text[1])
-    trained = costs.training_seconds(config, shape, *text, passed, find_rates(resources))
-    evaluated = costs.evaluation_seconds(config, shape, 200, rows, find_rates(resources))
+    trained = costs.estimate_training_seconds(config, shape, *text, passed, estimate_device_rates(resources))
+    evaluated = costs.estimate_evaluation_seconds(config, shape, 200, rows, estimate_device_rates(resources))
     for found, measured in zip((trained, evaluated), seconds, strict=True):
         assert measured / 1.5 < found < measured * 1.5
 
@@ -222,7 +227,9 @@ def test_rates_go_by_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """By the name that is set, else this machine's, else an A100; a part of a GPU has a part of its rate."""
     monkeypatch.setattr(costs, "NVIDIA_GPU_FOLDER", tmp_path)
     half = H100.model_copy(update={"gpus": 0.5})
-    found = [find_rates(one)["bf16"] / 0.3e12 for one in (Resources(gpus=1), H100, half)]
+    found = [estimate_device_rates(one)["bf16"] / 0.3e12 for one in (Resources(gpus=1), H100, half)]
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "information").write_text("Model: \t\t NVIDIA GeForce RTX 4090\nIRQ: 1\n")
-    assert [*found, find_rates(Resources(gpus=1))["bf16"] / 0.3e12] == pytest.approx([312, 989, 989 / 2, 165])
+    assert [*found, estimate_device_rates(Resources(gpus=1))["bf16"] / 0.3e12] == pytest.approx(
+        [312, 989, 989 / 2, 165]
+    )

@@ -132,7 +132,7 @@ def test_files_may_move_and_must_not_change(
     planned = {"fingerprint": moved.trials[0].benchmark.fingerprint}
     changed = fewer.trials[0].benchmark.model_copy(update=planned)
     with pytest.raises(InputError, match=r"forget\.jsonl.* holds has changed since this trial was planned"):
-        setup.check_inputs(moved.trials[0].model_copy(update={"benchmark": changed}))
+        setup.check_inputs_unchanged(moved.trials[0].model_copy(update={"benchmark": changed}))
 
 
 METHODS = "method=ga,idk_dpo,idk_nll"

@@ -90,10 +90,10 @@ def test_trials_are_placed_on_what_may_still_come(growth: NodeLimits) -> None:
     """Ranks that no node holds are spread, with a warning."""
     said: list[str] = []
     asked = Resources(gpus=1, cpus=2)
-    assert ray_session.place_trials(growth, asked, None, said.append) == ray_session.Placement(34, "STRICT_PACK")
-    assert ray_session.place_trials(growth, asked, 5, said.append).slots == 5
+    assert ray_session.choose_placement(growth, asked, None, said.append) == ray_session.Placement(34, "STRICT_PACK")
+    assert ray_session.choose_placement(growth, asked, 5, said.append).slots == 5
     assert said == []
-    assert ray_session.place_trials(growth, Resources(ranks=16, gpus=1), None, said.append).strategy == "PACK"
+    assert ray_session.choose_placement(growth, Resources(ranks=16, gpus=1), None, said.append).strategy == "PACK"
     assert said == [
         "warning: no node holds the 16 ranks of a trial; they run across nodes, and every step waits for the network "
         "between them"
@@ -103,7 +103,7 @@ def test_trials_are_placed_on_what_may_still_come(growth: NodeLimits) -> None:
 @pytest.mark.usefixtures("head")
 def test_what_could_never_run_is_refused_with_the_numbers(growth: NodeLimits) -> None:
     with pytest.raises(InputError) as refused:
-        ray_session.place_trials(growth, Resources(gpus=6, ranks=5), None, print)
+        ray_session.choose_placement(growth, Resources(gpus=6, ranks=5), None, print)
     assert str(refused.value) == (
         "resources: a trial asks for 5 times 1 CPUs and 6 GPUs, more than the cluster's nodes hold (4 nodes of "
         "96 CPUs and 8 GPUs, 2 nodes of 16 CPUs and 1 GPUs, 1 node of 8 CPUs)"
@@ -128,7 +128,7 @@ def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest
 def test_on_kuberay_max_concurrent_says_how_many_trials_nodes_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its workers start when trials wait for them, so that a head alone refuses none."""
     monkeypatch.setenv(ray_session.KUBERAY_VARIABLE, "unlearning-x")
-    placed = [ray_session.place_trials(NodeLimits(), Resources(gpus=8, cpus=8), most, print) for most in (None, 4)]
+    placed = [ray_session.choose_placement(NodeLimits(), Resources(gpus=8, cpus=8), most, print) for most in (None, 4)]
     assert placed == [ray_session.Placement(1, "PACK"), ray_session.Placement(4, "PACK")]
 
 

@@ -32,14 +32,14 @@ def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[
     return trials, store
 
 
-def keeper(trials: list[Trial], store: Storage, choice: str, rule: Selection | None = None) -> disk.WeightKeeper:
+def keeper(trials: list[Trial], store: Storage, choice: str, rule: Selection | None = None) -> disk.WeightPruner:
     """The keeper of a plan of these trials, whose target model has a utility of 0.8."""
     sweep = SimpleNamespace(benchmark=SimpleNamespace(name="tofu"), selection=rule or Selection())
     reference = SimpleNamespace(role="original", split=trials[0].benchmark.split, evaluation="original")
     write_evaluation(store, "original", {"forget_quality": -9.0, "model_utility": 0.8})
     studies = {trial.study(): trials for trial in trials}
     plan: Any = SimpleNamespace(sweep=sweep, trials=trials, references=[reference], trials_by_study=lambda: studies)
-    return disk.WeightKeeper(plan, store, choice)
+    return disk.WeightPruner(plan, store, choice)
 
 
 def kept(trials: list[Trial], store: Storage) -> list[int]:

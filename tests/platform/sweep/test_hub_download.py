@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.hub_server import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, HubBench
 from trainables.common.errors import InputError
-from trainables.data.hub_folders import HubRequirement, commit_pin_file, read_pin
+from trainables.data.hub_folders import HubRequirement, locate_commit_pin, read_pin
 
 
 def test_what_is_read_is_fetched_once(bench: HubBench) -> None:
@@ -51,7 +51,7 @@ def test_a_gated_model_says_what_to_accept(bench: HubBench, monkeypatch: pytest.
     assert "\n" not in said
     monkeypatch.setenv("HF_TOKEN", "hf_nobody-knows-it")
     bench.fetch(TARGET)
-    assert "nobody-knows-it" not in commit_pin_file(TARGET, bench.store).read_text()
+    assert "nobody-knows-it" not in locate_commit_pin(TARGET, bench.store).read_text()
 
 
 def test_what_the_hub_does_not_have_is_refused(bench: HubBench) -> None:

@@ -15,7 +15,7 @@ import pytest
 import platform.status as status
 from platform.schedule import capacity
 from platform.state import lock, manifest
-from platform.state.manifest import resume_command
+from platform.state.manifest import format_resume_command
 from platform.state.trial_outcomes import SweepState
 from platform.sweep import start as driver
 from tests.support import starts
@@ -191,4 +191,4 @@ def test_full_disk_is_refused_before_the_driver(
 @pytest.mark.parametrize("given", ["--storage=runs/x --new", "--storage 'runs of mine' --retry-failed --reason lost"])
 def test_commands_go_on_in_a_storage_that_was_moved(given: str) -> None:
     first = "python -m platform.sweep own --only method=ga"
-    assert resume_command(f"{first} {given}", " --storage moved") == f"{first} --resume --storage moved"
+    assert format_resume_command(f"{first} {given}", " --storage moved") == f"{first} --resume --storage moved"

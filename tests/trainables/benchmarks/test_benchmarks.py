@@ -1,7 +1,5 @@
 """What every benchmark and every measure has, and how both are found."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

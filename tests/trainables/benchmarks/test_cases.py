@@ -1,7 +1,5 @@
 """Models and rows as people have them: the right number, or one line at planning, at a start and of an evaluation."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainables.benchmarks.own.facts import ARTICLES, find_fact, list_words, names_fact
+from trainables.benchmarks.own.facts import ARTICLES, guess_fact_span, list_words, mentions_fact
 
 WORDS = st.lists(st.from_regex(r"[a-z]{2,8}", fullmatch=True).filter(lambda word: word not in ARTICLES), min_size=1)
 
@@ -29,22 +29,22 @@ WORDS = st.lists(st.from_regex(r"[a-z]{2,8}", fullmatch=True).filter(lambda word
     ],
 )
 def test_a_text_names_a_fact_as_a_reader_would_say(text: str, alias: str, named: bool):
-    assert names_fact(text, [alias]) == named
+    assert mentions_fact(text, [alias]) == named
 
 
 @given(WORDS, WORDS, WORDS)
 def test_a_fact_is_named_by_its_whole_words_wherever_they_stand(before: list[str], fact: list[str], behind: list[str]):
     text = f"{' '.join(before)}, THE {'  '.join(fact).upper()}! {' '.join(behind)}"
-    assert names_fact(text, ["\u00bf-", " ".join(fact)])
-    assert names_fact(" ".join(fact), [text]) == (len(before) + len(behind) == 0)
-    assert not names_fact(" ".join(fact), ["x".join(fact) + "x"])
-    assert not names_fact(text, [])
+    assert mentions_fact(text, ["\u00bf-", " ".join(fact)])
+    assert mentions_fact(" ".join(fact), [text]) == (len(before) + len(behind) == 0)
+    assert not mentions_fact(" ".join(fact), ["x".join(fact) + "x"])
+    assert not mentions_fact(text, [])
 
 
 @given(st.text(), st.text())
 def test_a_fact_needs_words_and_a_text_names_itself(text: str, other: str):
-    assert names_fact(text, [text]) == bool(list_words(text))
-    assert not names_fact(text, [other]) or set(list_words(other)) - ARTICLES <= set(list_words(text))
+    assert mentions_fact(text, [text]) == bool(list_words(text))
+    assert not mentions_fact(text, [other]) or set(list_words(other)) - ARTICLES <= set(list_words(text))
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_a_fact_needs_words_and_a_text_names_itself(text: str, other: str):
     ],
 )
 def test_the_fact_of_an_answer_is_what_its_question_lacks(question: str, answer: str, fact: str):
-    start, end = find_fact(question, answer)
+    start, end = guess_fact_span(question, answer)
     assert answer[start:end] == fact
 
 
 @given(st.text(), st.text(min_size=1))
 def test_the_fact_is_a_part_of_the_answer(question: str, answer: str):
-    start, end = find_fact(question, answer)
+    start, end = guess_fact_span(question, answer)
     assert 0 <= start < end <= len(answer)

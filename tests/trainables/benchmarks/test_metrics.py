@@ -1,7 +1,5 @@
 """TOFU's statistics against naive re-statements, SciPy, and the numbers of the published logs."""
 
-from __future__ import annotations
-
 import json
 import math
 import warnings

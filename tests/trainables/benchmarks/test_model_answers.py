@@ -1,7 +1,5 @@
 """Rows to retain that the target model makes itself, and rows in its own words."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -51,7 +49,7 @@ def test_neighbours_of_facts_to_forget_are_no_rows_to_retain(prompt: str, answer
         OwnRow(None, "A text. Bergen."),
     )
     row = OwnRow(prompt, answer)
-    assert model_answers.drop_near_rows((row,), forget) == [row] * kept
+    assert model_answers.drop_rows_near_forget((row,), forget) == [row] * kept
 
 
 def test_the_target_model_answers_once_and_trials_retain_that(

@@ -1,7 +1,5 @@
 """MUSE: its training rows, its records against a re-statement, its files, and its numbers from scores."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """Own rows: what is trained on, every number against a row at a time, tasks of lm-eval beside them, chat templates."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -130,7 +128,7 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     target |= {"mmlu": 2 * target["mmlu"], "wmdp_bio": min(0.1, target["wmdp_bio"])}
     with pytest.raises(InputError, match=r"^F was made with tasks '\[\]', this evaluation has "):
         OWN.read_reference(evaluation.evaluation_document(on(files), *measured), benchmark, "F")
-    utility = kept_answers.measure_utility(found, target, benchmark.tasks)
+    utility = kept_answers.compute_kept_utility(found, target, benchmark.tasks)
     assert utility == pytest.approx(metrics.harmonic_mean([1.0, 0.5, 1.0])), "at most 1"
     target |= {"mmlu": 1.0, "wmdp_bio": 0.05}
     first, _ = benchmarks.measure_halves(benchmark, records, target) or ({}, {})
@@ -153,7 +151,7 @@ def test_tasks_are_those_of_lm_eval_that_are_best_high(files: dict[str, Path], t
 def test_a_quick_look_is_at_rows_that_are_measured_whole(files: dict[str, Path], taught: Any, measured: Any) -> None:
     """Evenly spaced rows of each set that goals are made of; what is kept of them is of the same rows' target."""
     _, whole = measured
-    reference = {kept_answers.TARGET_FIELD: kept_answers.record_target_answers(whole)}
+    reference = {kept_answers.TARGET_FIELD: kept_answers.summarise_target_answers(whole)}
     found, records = OWN.look(taught, tiny.tokenizer(), on(files), reference, token_budget=8192, most=2)
     assert [(row["task"], row["index"]) for row in records] == [
         ("forget", 0),

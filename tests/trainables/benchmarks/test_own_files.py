@@ -1,7 +1,5 @@
 """Files of rows of one's own: what they may hold, what is refused and how it is said, and what a plan is told."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

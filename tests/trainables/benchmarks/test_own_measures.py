@@ -1,7 +1,5 @@
 """What is measured of rows one's own: by hand, by trying everything, against rouge_score, a label at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -42,19 +40,19 @@ def asked(task: str, said: list[float], memorised: list[float]) -> list[dict[str
 def test_what_is_kept_is_a_share_of_what_the_target_says() -> None:
     """Of three retain rows the target says two; of the others it says none, and nothing is memorised of one."""
     before = [*asked("retain", [1.0, 1.0, 0.0], [0.5] * 3), *asked("other", [0.0, 0.0], [0.8, 0.05])]
-    target = kept_answers.record_target_answers(before)
+    target = kept_answers.summarise_target_answers(before)
     after = [*asked("retain", [1.0, 0.0, 1.0], [0.1] * 3), *asked("other", [1.0, 0.0], [0.4, 0.9])]
     for records, shares, utility in ((before, (1.0, 1.0), 1.0), (after, (0.5, 0.5), 0.5)):
         kept_answers.mark_kept_answers(records, target)
         found = row_scores.aggregate_metrics(Benchmark(name="own"), records)
         assert (found["retain_kept"], found["other_kept"]) == shares
         assert (found["retain_known"], found["other_known"]) == (2, 1)
-        assert kept_answers.measure_utility(found, target, ()) == pytest.approx(utility)
+        assert kept_answers.compute_kept_utility(found, target, ()) == pytest.approx(utility)
         parts = own.OwnBenchmark().utility_by_row(Benchmark(name="own"), records)
         assert row_bootstrap.harmonic_utility(parts) == utility
     assert "membership_loss_auc" not in found, "without hold-out rows"
-    assert kept_answers.measure_utility(found, None, ()) is None
-    assert kept_answers.measure_utility(found | {"mmlu": None}, {"mmlu": 0.4}, ("mmlu",)) is None
+    assert kept_answers.compute_kept_utility(found, None, ()) is None
+    assert kept_answers.compute_kept_utility(found | {"mmlu": None}, {"mmlu": 0.4}, ("mmlu",)) is None
     (warning,) = kept_answers.explain_unmeasured_sets({kept_answers.TARGET_FIELD: target | {"retain": [[None, 0.01]]}})
     low = {"metrics": {"mmlu": 0.04, "arc": 0.4}, "benchmark": {"tasks": ["mmlu", "arc"]}}
     told = ["mmlu: the target model scores 0.04, below 0.1: the utility leaves the task out"]

@@ -1,7 +1,5 @@
 """The selection rule against a plain re-statement, and halves of the evaluation rows against evaluations of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ from tests.trainables.benchmarks.test_metrics import invented
 from trainables import benchmarks
 from trainables.benchmarks import own, selection, tofu
 from trainables.benchmarks.selection import Candidate
-from trainables.benchmarks.verdict import judge_trial
+from trainables.benchmarks.verdict import choose_and_judge_trial
 from trainables.config.settings import Benchmark, Selection
 
 VALUES = st.sampled_from([0.0, 0.2, 0.45, 0.5, 0.9, 1.0])
@@ -132,7 +130,7 @@ def document(said: float | None, utility: float | None) -> dict[str, Any]:
 def test_the_first_thing_against_a_trial_is_told(
     rule: Selection, outcomes: Any, target: Any, key: str | None, reason: str
 ) -> None:
-    found = judge_trial("own", rule, trials(*outcomes), document(*target))
+    found = choose_and_judge_trial("own", rule, trials(*outcomes), document(*target))
     assert (found.key, bool(found.reason)) == (key, bool(reason))
     assert found.reason.startswith(reason)
     sentence = found.describe("NPO")

@@ -1,7 +1,5 @@
 """TOFU's measures on request: against a re-statement one row at a time, and against open-unlearning's own numbers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import zlib

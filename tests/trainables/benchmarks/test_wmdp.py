@@ -1,7 +1,5 @@
 """WMDP and MMLU through lm-eval: made-up questions, the real MMLU rows, the corpora, and what RMU trains."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any
@@ -155,6 +153,6 @@ def test_the_gated_corpus_is_told_with_what_to_do() -> None:
 def test_rmu_trains_three_matrices_of_the_model_that_it_steers() -> None:
     """A whole trial of it: the sweeps wmdp_zephyr and wmdp_rmu in test_named_sweeps_run."""
     network = tiny.network(layers=4)
-    setup.train_only_rmu_weights(network, 2)
+    setup.freeze_all_but_rmu_weights(network, 2)
     trained = {name for name, weight in network.named_parameters() if weight.requires_grad}
     assert trained == {f"model.layers.{layer}.mlp.down_proj.weight" for layer in (0, 1, 2)}

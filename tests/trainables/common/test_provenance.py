@@ -1,7 +1,5 @@
 """What a result says that it was made with: the code that its process began with, whatever git knows of it."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +36,7 @@ def write(root: Path, module: str, text: str = "") -> Path:
 
 def forget() -> None:
     """As a new process."""
-    provenance.git_commit.cache_clear()
+    provenance.read_git_commit.cache_clear()
     provenance._codes.cache_clear()
 
 
@@ -53,10 +51,10 @@ def test_worker_stamps_the_code_that_it_began_with(checkout: Path, store: Storag
     trial = Trial(method="ga", benchmark=Benchmark(data="data"), target=Model(path="models/full"))
     ray_processes.TrialActor({"trial": trial.model_dump_json(), "storage": str(store.root)})
     write(checkout, "training/loss.py", "SIGN = -1\n")
-    made = provenance.read_provenance()
+    made = provenance.collect_provenance()
     assert (made["code"], made["dirty"]) == (before, False)
     forget()
-    made = provenance.read_provenance()
+    made = provenance.collect_provenance()
     assert made["code"] != before
     assert made["dirty"]
 
@@ -74,11 +72,13 @@ def test_only_modules_that_make_numbers_are_code(checkout: Path) -> None:
     ):
         path = write(checkout, module)
         assert (hash_anew() != before) == counts, module
-        assert provenance.git_commit()[1] == (path.suffix == ".py"), "a new module is uncommitted, whatever it does"
+        assert provenance.read_git_commit()[1] == (path.suffix == ".py"), (
+            "a new module is uncommitted, whatever it does"
+        )
         path.unlink()
     (checkout / ".git").rename(checkout / "elsewhere")
     assert hash_anew() == before
-    assert provenance.git_commit() == (None, False)
+    assert provenance.read_git_commit() == (None, False)
     (checkout / "trainables/training/loss.py").rename(checkout / "trainables/training/other.py")
     assert hash_anew() != before
 

@@ -1,7 +1,5 @@
 """No secret in what is written or printed, and no port that others can reach: by parts, and of whole sweeps."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -135,7 +133,7 @@ def test_kept_command_has_no_secret(
     given: list[str] = []
     monkeypatch.setattr(start, "run_plan", lambda state, store, command, options: given.append(command) or 0)
     monkeypatch.setattr("sys.argv", ["sweep", "tofu_tiny", "--address", f"ray://somebody:{PASSWORD}@host:1"])
-    assert start.start_sweep(small.state(store), store, StartOptions()) == 0
+    assert start.run_sweep_under_lock(small.state(store), store, StartOptions()) == 0
     assert given == ["python -m platform.sweep tofu_tiny --address 'ray://***@host:1'"]
 
 

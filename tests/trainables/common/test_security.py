@@ -1,7 +1,5 @@
 """Names stay inside the storage, and nothing that is read is unpickled or run. Secrets: test_secrets.py."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

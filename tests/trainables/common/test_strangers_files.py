@@ -1,7 +1,5 @@
 """Model folders, rows, storages and cluster files of strangers: refused in one line with exit status 2, or told."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

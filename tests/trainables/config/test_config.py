@@ -1,7 +1,5 @@
 """A trial's configuration: its identity, its name, and what it refuses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The published settings of each objective, from the sources' own text and code, and what overrides them."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import asdict
 from typing import Any, get_args

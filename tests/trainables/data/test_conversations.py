@@ -1,7 +1,5 @@
 """Prompt, answer and end of a conversation against transformers' own `apply_chat_template`, for many templates."""
 
-from __future__ import annotations
-
 import traceback
 from datetime import datetime as clock
 from typing import Any

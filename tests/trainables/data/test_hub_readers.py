@@ -1,7 +1,5 @@
 """What was fetched from the hub stands for its hub id: in configurations, rows, questions, and on every machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow

@@ -3,8 +3,6 @@
 The truth here is counted in bytes from the tokens themselves, while the code goes by the tokenizer's offsets.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

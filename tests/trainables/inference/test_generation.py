@@ -1,7 +1,5 @@
 """Rows of padded batches against transformers' `generate` on one row at a time, in fp32."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -164,7 +162,7 @@ def test_batches_and_budgets_leave_cut_continuations_as_they_are() -> None:
 
     def run(rows: list[list[int]], budget: int, *, cut: bool) -> list[list[int]]:
         limits = [60] * len(rows)
-        return generation.continue_prompts(network, rows, limits, ends=(), pad=0, token_budget=budget, cut_loops=cut)
+        return generation.generate_token_ids(network, rows, limits, ends=(), pad=0, token_budget=budget, cut_loops=cut)
 
     whole, cut = run(prompts, 8192, cut=False), run(prompts, 8192, cut=True)
     assert cut == [generation.cut_loop(ids) for ids in whole]

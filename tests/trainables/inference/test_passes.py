@@ -1,7 +1,5 @@
 """How often a model, a tokenizer and a device are asked in an evaluation, and that its numbers do not depend on it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import chain
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Batched losses and generations against one row, one token at a time, in both dialects and templates."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

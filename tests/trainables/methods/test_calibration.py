@@ -1,7 +1,5 @@
 """UWC: the search for a mixture, and a calibrated trial against mixing by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each objective's loss and gradient against naive_objectives.py, on rows of unequal lengths."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, get_args
 

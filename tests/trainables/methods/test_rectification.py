@@ -4,8 +4,6 @@ The shards of the property tests hold multiples of 1/256 that are small enough f
 in fp32, so that the sign of a dot product is never a matter of rounding.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """GEM and OrthoGrad against float64 and independent solvers, and what they promise."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Task vectors: the rectification against its constraint, TRU and TV against a naive re-statement, what is refused."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ def parts(vector: np.ndarray) -> list[torch.Tensor]:
 
 def rectified(vector: np.ndarray, gradient: np.ndarray, normalise: Any = "whole") -> tuple[Any, torch.Tensor]:
     """The outcome, and the unit vector it stands for."""
-    outcome = task_vector_rectification.rectify_vector(
+    outcome = task_vector_rectification.decide_vector_rectification(
         task_vector_rectification.dot_products(parts(vector), parts(gradient)), normalise
     )
     made = [

@@ -5,8 +5,6 @@ Theorem 2: if R is L-smooth, its lr-curvature is at least l |g|^2, l >= L sin^2(
 retain loss R after the rectified step is at most that after the plain one.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import dataclass

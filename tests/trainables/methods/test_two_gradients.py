@@ -1,7 +1,5 @@
 """Rules of two gradients against float64 statements of them as vectors, their published identities, and properties."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

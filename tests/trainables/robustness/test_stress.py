@@ -1,7 +1,5 @@
 """Attacks on an unlearned model: what came back, and the command."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import combinations
@@ -65,17 +63,17 @@ def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
         "prefix": kept({"0": 0.1}),
     }
     retain["relearn"], retain["relearn_half"] = kept({"13": 0.6, "4": 0.1}, lr=1e-3), kept({"13": 0.2}, lr=1e-3)
-    found = attack_results.list_attacks(model, target, retain)
+    found = attack_results.compute_recovery(model, target, retain)
     attacked = [("nf4", 0), ("relearn", 4), ("relearn", 13), ("relearn_half", 13)]
     assert [(row["attack"], row["step"]) for row in found] == attacked, "not all models were attacked by the others"
     shares = [0.1 / 0.6, 0.2 / 0.6, (0.4 - 0.5) / 0.6, (0.3 - 0.1) / 0.6]
     assert [row["share"] for row in found] == pytest.approx(shares)
     assert shares[2] < shares[1], "the retain model learns as quickly: that is no forgotten knowledge"
     assert found[2]["title"] == "relearning the forget rows (lr 0.001), step 13"
-    alone = attack_results.list_attacks(model, target, None)
+    alone = attack_results.compute_recovery(model, target, None)
     assert [row["retain"] for row in alone] == [None] * 5
     assert alone[1]["share"] == pytest.approx((0.5 - 0.3) / (0.9 - 0.3))
-    assert attack_results.list_attacks({**model, "nf4": kept({})}, target, retain)[0]["step"] == 4
+    assert attack_results.compute_recovery({**model, "nf4": kept({})}, target, retain)[0]["step"] == 4
 
 
 def test_a_sweep_is_its_worst_less_the_worst_of_the_retain_model() -> None:
@@ -85,10 +83,10 @@ def test_a_sweep_is_its_worst_less_the_worst_of_the_retain_model() -> None:
     target = {NONE: kept({"0": 0.9, SECOND_HALF: 0.9})}
     retain = {NONE: kept({"0": 0.2, SECOND_HALF: 0.05})}
     retain["sweep"] = kept({"0": 0.15}, lr=1e-3)
-    (found,) = attack_results.list_attacks(model, target, retain)
+    (found,) = attack_results.compute_recovery(model, target, retain)
     assert found["share"] == pytest.approx((0.6 - 0.1 - (0.15 - 0.05)) / (0.9 - 0.1))
     assert (found["worst"], found["retain_worst"]) == (model["sweep"]["points"]["0"], retain["sweep"]["points"]["0"])
-    (alone,) = attack_results.list_attacks(model, target, None)
+    (alone,) = attack_results.compute_recovery(model, target, None)
     assert (alone["share"], alone["retain_worst"]) == (pytest.approx(0.5 / 0.8), None)
 
 
@@ -239,7 +237,7 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
 def test_leak_at_k_is_the_mean_best_over_all_subsets(scores: list[list[float]]) -> None:
     for k in range(1, len(scores[0]) + 1):
         wanted = mean(mean(max(subset) for subset in combinations(row, k)) for row in scores)
-        assert sampling.leak_at(k, np.array(scores)) == pytest.approx(wanted, abs=1e-9)
+        assert sampling.compute_leak_at_k(k, np.array(scores)) == pytest.approx(wanted, abs=1e-9)
     assert sampling.leak_curve(np.eye(1, 128)) == pytest.approx({2**k: 2**k / 128 for k in range(8)})
 
 
@@ -275,28 +273,28 @@ NEGATIVE += (-0.18477343022833234, -0.09105003625154495)
 
 def test_nf4_takes_the_nearest_of_sixteen_values_in_each_block() -> None:
     weight = torch.randn(5, 29, generator=torch.Generator().manual_seed(0))
-    flat, found = weight.flatten().tolist(), quantization.round_nf4(weight).flatten().tolist()
+    flat, found = weight.flatten().tolist(), quantization.fake_quantize_nf4(weight).flatten().tolist()
     for start in range(0, len(flat), 64):  # the last block is short
         block = flat[start : start + 64]
         largest = max(map(abs, block))
         for value, rounded in zip(block, found[start:], strict=False):
             nearest = min((*NEGATIVE, 0.0, *POSITIVE), key=lambda code: abs(code * largest - value))
             assert rounded == pytest.approx(nearest * largest)
-    assert not quantization.round_nf4(torch.zeros(2, 64)).any()
+    assert not quantization.fake_quantize_nf4(torch.zeros(2, 64)).any()
 
 
 def test_int8_rounds_each_row_to_255_steps() -> None:
     weight = torch.randn(7, 33, generator=torch.Generator().manual_seed(1))
-    for row, found in zip(weight.tolist(), quantization.round_int8(weight).tolist(), strict=True):
+    for row, found in zip(weight.tolist(), quantization.fake_quantize_int8(weight).tolist(), strict=True):
         step = max(map(abs, row)) / 127
         assert found == pytest.approx([round(value / step) * step for value in row])
-    assert not quantization.round_int8(torch.zeros(2, 8)).any()
+    assert not quantization.fake_quantize_int8(torch.zeros(2, 8)).any()
 
 
 @pytest.mark.parametrize("kind", ["nf4", "int8"])
 def test_linear_layers_but_the_head_are_rounded(kind: str) -> None:
     network = tiny.network(layers=1)
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    quantization.quantize(network, kind)
+    quantization.fake_quantize_weights(network, kind)
     changed = {name for name, value in network.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {name for name in before if "proj" in name}

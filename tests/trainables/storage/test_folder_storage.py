@@ -1,7 +1,5 @@
 """Folders as storages: what is taken for a result, files written whole, who may read them, and UNLEARN_STORAGE."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Storages elsewhere: what is seen of them, when, and by whom. Against a local server that speaks S3."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import boto3
@@ -10,12 +8,12 @@ import pytest
 from tests.support import machines
 from tests.support.machines import Machine, delete, names, record_puts, write_folder, write_trial
 from trainables.benchmarks.local_paths import localize_paths
-from trainables.common.errors import InputError, Unreachable
+from trainables.common.errors import InputError, StoreUnreachable
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files, object_storage
 from trainables.storage.file_names import CHECKPOINT, CONFIG, EVALUATIONS, META_FILE, PROGRESS, RESULT, STEPS, WEIGHTS
-from trainables.storage.folder_storage import set_aside
+from trainables.storage.folder_storage import move_to_dated_folder
 from trainables.storage.opening import open_storage
 
 machine = machines.machine
@@ -112,7 +110,7 @@ def test_what_is_gone_or_set_aside_goes_from_every_copy(machine: Machine) -> Non
     delete(here, *(name for name in names(here) if "/a2/" in name))
     there.download_sweeps_and_results(["a1", "a2"])
     assert (there.has("a1"), there.has("a2")) == (True, False)
-    place = set_aside([there.trial("a1")], there)
+    place = move_to_dated_folder([there.trial("a1")], there)
     kept = {"config.json", "steps.parquet", "result.json", "weights/model.safetensors", "weights/.complete"}
     assert names(there) == {f"set_aside/{place.name}/a1/{name}" for name in kept}
     here.download_sweeps_and_results(["a1"])
@@ -222,5 +220,7 @@ def test_an_address_that_cannot_be_used(machine: Machine, address: str, said: st
 def test_a_store_that_does_not_answer(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
-    with pytest.raises(Unreachable, match=r"--storage: 's3://bucket/x' cannot be used: .*Could not connect.* set AWS_"):
+    with pytest.raises(
+        StoreUnreachable, match=r"--storage: 's3://bucket/x' cannot be used: .*Could not connect.* set AWS_"
+    ):
         open_storage("s3://bucket/x")

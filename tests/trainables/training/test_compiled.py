@@ -1,7 +1,5 @@
 """Compiled layers and losses: the gradient is the eager one, and one compilation serves a run, which alone has them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

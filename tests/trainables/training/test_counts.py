@@ -1,7 +1,5 @@
 """What a step asks of a GPU, counted: times the host waits for it, launches, bytes a parameter, shapes of attention."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """How a direction is made and moved along: on many ranks, after an interruption, and by a trial."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

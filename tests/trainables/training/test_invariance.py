@@ -1,7 +1,5 @@
 """Equivalent configurations give one trajectory: ranks, ZeRO stages and micro-batches change nothing but rounding."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import combinations, islice
 from typing import Any

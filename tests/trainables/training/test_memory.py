@@ -1,7 +1,5 @@
 """The plan of a trial's states against DeepSpeed's published arithmetic, and the stage that follows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +68,9 @@ def test_a_7b_model_on_eight_ranks_by_hand() -> None:
     ],
 )
 def test_first_stage_that_fits(parameters: int, ranks: int, memory_bytes: float | None, stage: int) -> None:
-    assert memory.choose_stage_that_fits(trial(ranks), parameters, parameters, memory_bytes) == stage
-    assert memory.choose_stage_that_fits(trial(1, engine="deepspeed"), parameters, parameters, None) == 1
-    assert memory.choose_stage_that_fits(trial(8, precision="fp32"), parameters, parameters, None) == 1
+    assert memory.choose_fitting_zero_stage(trial(ranks), parameters, parameters, memory_bytes) == stage
+    assert memory.choose_fitting_zero_stage(trial(1, engine="deepspeed"), parameters, parameters, None) == 1
+    assert memory.choose_fitting_zero_stage(trial(8, precision="fp32"), parameters, parameters, None) == 1
 
 
 def test_pairs_are_two_rows_of_a_pass() -> None:
@@ -86,9 +84,9 @@ def test_an_evaluation_is_as_large_as_its_part_of_a_gpu_holds() -> None:
     kept = 4 * 2 * 33 * 4096 * 2
 
     def tokens(room: float | None, resources: Resources = free) -> int:
-        return memory.fit_evaluation_tokens(resources, shape, 2, room)
+        return memory.choose_evaluation_token_budget(resources, shape, 2, room)
 
-    assert (tokens(None), memory.fit_evaluation_tokens(free, None, 2, 80 * GB)) == (4096, 4096)
+    assert (tokens(None), memory.choose_evaluation_token_budget(free, None, 2, 80 * GB)) == (4096, 4096)
     assert tokens(1 * GB, Resources(evaluation_tokens=8192)) == 8192
     assert [tokens(count * kept) for count in (10**6, 65536, 65535, 20_000)] == [65536, 65536, 32768, 16384]
     assert tokens(0) == 1024
@@ -112,12 +110,14 @@ def test_memory_is_what_the_container_or_job_has(
     monkeypatch.setattr(memory, "GROUPS", tmp_path / "own")
     files = {kind: tmp_path / file.relative_to("/sys/fs/cgroup") for kind, file in memory.LIMITS.items()}
     monkeypatch.setattr(memory, "LIMITS", files)
-    assert memory.machine_memory() == (expected or psutil.virtual_memory().total)
+    assert memory.read_usable_machine_memory() == (expected or psutil.virtual_memory().total)
 
 
 def test_a_process_takes_no_more_of_a_gpu_than_its_part() -> None:
-    assert 0.9 < 4 * memory.usable_share(trial(1, gpus=0.25).resources) < 1, "four leave what CUDA itself takes"
-    assert memory.usable_share(trial(1).resources) == 1
+    assert 0.9 < 4 * memory.compute_usable_gpu_share(trial(1, gpus=0.25).resources) < 1, (
+        "four leave what CUDA itself takes"
+    )
+    assert memory.compute_usable_gpu_share(trial(1).resources) == 1
 
 
 def test_memory_that_ran_out_is_known_in_each_librarys_words() -> None:
@@ -184,7 +184,7 @@ def test_layers_keep_no_more_than_the_plan_says(
     job |= {"precision": precision, "micro_batch": ROWS}
     network = measured_step.network_of(job, torch.device("cpu")).train()
     if method == "rmu":
-        setup.train_only_rmu_weights(network, layer)
+        setup.freeze_all_but_rmu_weights(network, layer)
     if lora is not None:
         network = model_files.add_lora_adapters(network, lora, 16)
     shape = memory.parse_model_shape({**SIZES, "model_type": family.lower()})

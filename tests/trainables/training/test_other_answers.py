@@ -1,7 +1,5 @@
 """Runs of objectives with another answer a row, or with a multiplier: step by step, interrupted, on two ranks."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +49,7 @@ class Run:
         self.task = setup.make_task(config, network, self.tokenizer, torch.device("cpu"), None)
         before = reference.flat(network)
         runner = engine.create_engine(network.train(), config.training, config.resources)
-        self.state = loop.initial_state(runner, self.task)
+        self.state = loop.make_initial_state(runner, self.task)
         self.records = list(loop.train(runner, self.task, self.state))
         self.update = reference.flat(runner.module) - before
         runner.close()
@@ -156,7 +154,7 @@ def test_a_balanced_coefficient_is_refused_where_there_is_no_single_retain_gradi
     for method, name in (("pdu", "none"), ("gd", "gem")):
         changed = {"method": method, "objective": balanced, "rectifier": Rectifier(name=name)}
         with pytest.raises(InputError, match=r"retain_coefficient: balanced .*(pdu|gem)"):
-            setup.check_inputs(configuration(trial_inputs).model_copy(update=changed))
+            setup.check_inputs_unchanged(configuration(trial_inputs).model_copy(update=changed))
 
 
 def test_interrupted_trials_go_on_bit_for_bit(trial_inputs: Any, idk: Path, tmp_path: Path) -> None:
@@ -185,10 +183,10 @@ def test_changed_answers_and_texts_are_refused(trial_inputs: Any, idk: Path, tmp
     known = idk_answers.fingerprint_idk_answers(str(idk))
     config = trial(trial_inputs, "idk_nll", idk)
     config = config.model_copy(update={"objective": Objective(idk=str(idk), idk_fingerprint=known)})
-    setup.check_inputs(config)
+    setup.check_inputs_unchanged(config)
     idk.write_text("Another answer.")
     with pytest.raises(InputError, match=r"objective\.idk: .* changed after this trial was planned"):
-        setup.check_inputs(config)
+        setup.check_inputs_unchanged(config)
     for name in ("muse", "wmdp"):
         with pytest.raises(InputError, match=f"needs questions to forget; {name} has texts"):
             benchmarks.get_benchmark(name).check_rows_are_questions(config.benchmark.model_copy(update={"name": name}))

@@ -1,7 +1,5 @@
 """Which models take packed rows, and that nothing else of training sees a difference."""
 
-from __future__ import annotations
-
 import copy
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +8,7 @@ import pytest
 import torch
 
 from tests.support import families, tiny
-from trainables.common.tokenized_row import AnsweredExample, Example
+from trainables.common.tokenized_row import AlternativeAnswerExample, Example
 from trainables.config.settings import Resources, Training
 from trainables.methods import method_constants, objectives
 from trainables.training import engine, forward_backward, model_files, packed_rows
@@ -23,7 +21,7 @@ def rows(seed: int = 1) -> list[Example]:
 
     def row(length: int, start: int, **more: Any) -> Any:
         ids = tuple(torch.randint(3, families.VOCABULARY, (length,), generator=generator).tolist())
-        return AnsweredExample(ids, start, **more) if more else Example(ids, start)
+        return AlternativeAnswerExample(ids, start, **more) if more else Example(ids, start)
 
     return [row(size, start, other=row(size + 3, start)) for size, start in ((5, 2), (17, 4), (9, 8), (12, 1))]
 

@@ -1,7 +1,5 @@
 """The engine of one rank: what is combined is what the rule writes, what is saved comes back, kernels equal torch."""
 
-from __future__ import annotations
-
 import gc
 import math
 import os

@@ -1,7 +1,5 @@
 """Which rows a step sees."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -74,11 +72,11 @@ def test_steps_are_whole_batches(rows: int, batch: int, epochs: float, most: int
     assert sampling.count_steps(training, rows) == steps
 
 
-def answered(seed: int, rows: int, answers: int) -> sampling.AnsweredRows:
+def answered(seed: int, rows: int, answers: int) -> sampling.AlternativeAnswerRows:
     """Rows whose other answer tells row and phrase in its tokens."""
     own = [Example((9, row), 1) for row in range(rows)]
     phrases = [str(number) for number in range(answers)]
-    return sampling.AnsweredRows(own, phrases, lambda row, phrase: Example((7, row, int(phrase)), 1), seed)
+    return sampling.AlternativeAnswerRows(own, phrases, lambda row, phrase: Example((7, row, int(phrase)), 1), seed)
 
 
 @unhurried

@@ -1,7 +1,5 @@
 """What the forward pass leaves out changes nothing: against whole logits under a mask, rows in the order drawn."""
 
-from __future__ import annotations
-
 import copy
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The training loop against an independent float64 re-statement, and its equivalences."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Weights that are not those of the model are refused by name: at planning from the files alone, and at loading."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +48,7 @@ def configure(folder: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def refusal(folder: Path, check: Callable[[Model], object] = model_files.check_model_folder, **settings: Any) -> str:
+def refusal(folder: Path, check: Callable[[Model], object] = model_files.check_if_local_model, **settings: Any) -> str:
     with pytest.raises(InputError) as raised:
         check(Model(path=str(folder), **settings))
     assert "\n" not in str(raised.value)
@@ -62,13 +60,13 @@ def refusal(folder: Path, check: Callable[[Model], object] = model_files.check_m
 def test_models_as_they_are_saved_are_taken(family: str, tied: bool, tmp_path: Path) -> None:
     folder = save(tmp_path / "model", family, tie_word_embeddings=tied, **FAMILIES[family])
     model = Model(path=str(folder), attention="eager")
-    assert model_files.check_model_folder(model)
+    assert model_files.check_if_local_model(model)
     network, _ = model_files.load_model(model)
     shards = tmp_path / "shards"
     network.save_pretrained(shards, max_shard_size="20KB")
     tiny.tokenizer().save_pretrained(shards)
     assert (shards / INDEX).is_file()
-    assert model_files.check_model_folder(Model(path=str(shards), attention="eager"))
+    assert model_files.check_if_local_model(Model(path=str(shards), attention="eager"))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """training.eval_every: each evaluated step is what a shorter trial gives, and the rule's choice is the result."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

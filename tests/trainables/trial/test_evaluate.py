@@ -1,7 +1,5 @@
 """`python -m trainables.evaluate`: its numbers on real models, what it writes, what it refuses."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """trainables.export: a kept trial becomes a verified folder that transformers loads, with a card that tells no text."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -44,7 +42,7 @@ def kept(trained_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple
     config = configuration(trained_inputs)
     store = open_storage(str(tmp_path_factory.mktemp("runs")))
     monkey = pytest.MonkeyPatch()
-    monkey.setattr(setup, "check_inputs", lambda trial: None)  # its fingerprints are names here
+    monkey.setattr(setup, "check_inputs_unchanged", lambda trial: None)  # its fingerprints are names here
     *_, event = TrialRun(config, store, keep_weights=True).run_events()
     monkey.undo()
     assert event["result"]["status"] == "finished", event["result"]["error"]

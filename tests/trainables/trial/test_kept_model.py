@@ -1,7 +1,5 @@
 """The target model that a process keeps from trial to trial: loaded once, and no trial leaves a trace in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Trials that cannot end well end as known outcomes: memory that runs out, a model that leaves the finite numbers."""
 
-from __future__ import annotations
-
 import weakref
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A trial's progress file: what it holds while the trial runs, and that it goes when the result is there."""
 
-from __future__ import annotations
-
 import math
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """A trial that is interrupted goes on from its checkpoint and ends as if nothing had happened, bit for bit."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """`python -m trainables.run`: one trial in its own process, the same every time, and what stops it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -43,7 +41,7 @@ def trial(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
         Model(path=str(folder), fingerprint="files:" + fingerprints.hash_model(folder))
         for folder in (trial_inputs.target, trial_inputs.retain)
     )
-    shared_artifacts.make_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(place), Resources())
+    shared_artifacts.ensure_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(place), Resources())
     key = evaluation_id(retain, benchmark)
     kept = RetainEvaluation(path=str(Storage(place).evaluation(key) / RESULT), fingerprint=key)
     return Trial(

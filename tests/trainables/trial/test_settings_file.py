@@ -1,7 +1,5 @@
 """trainables.export --settings, and --set @FILE: a trial's settings give the same trial again in its sweep."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 
@@ -44,7 +42,7 @@ def test_open_unlearning_gets_the_same_numbers(make: MakePlan) -> None:
         "benchmark.split=forget05",
         "training.batch_size=32",
     ).trials
-    words = dict(word.split("=") for word in shlex.split(settings_file.spell_open_unlearning(trial) or ""))
+    words = dict(word.split("=") for word in shlex.split(settings_file.format_open_unlearning_overrides(trial) or ""))
     assert words["trainer"] == "SimNPO"
     assert float(words["trainer.args.learning_rate"]) == 2e-5
     batch = [
@@ -56,4 +54,4 @@ def test_open_unlearning_gets_the_same_numbers(make: MakePlan) -> None:
 
 
 def test_what_open_unlearning_has_not_is_not_spelled(make: MakePlan) -> None:
-    assert settings_file.spell_open_unlearning(make("method=npo", "rectifier.name=gru").trials[0]) is None
+    assert settings_file.format_open_unlearning_overrides(make("method=npo", "rectifier.name=gru").trials[0]) is None

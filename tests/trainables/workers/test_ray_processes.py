@@ -1,7 +1,5 @@
 """What a worker does with a trial that another process has ended, or is at."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

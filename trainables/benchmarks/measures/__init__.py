@@ -15,7 +15,7 @@ import numpy as np
 
 from trainables.benchmarks import metrics
 from trainables.benchmarks.base import Metrics, Records
-from trainables.common.errors import InputError, first_line, suggest_name
+from trainables.common.errors import InputError, first_error_line, suggest_name
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 
@@ -56,7 +56,7 @@ def load_measures() -> dict[str, Measure]:
             if not all(isinstance(one, Measure) for one in found.values()):
                 raise TypeError("MEASURE is no trainables.benchmarks.measures.Measure")
         except Exception as error:
-            raise InputError(f"trainables/benchmarks/measures/{module.name}.py: {first_line(error)}") from error
+            raise InputError(f"trainables/benchmarks/measures/{module.name}.py: {first_error_line(error)}") from error
     return dict(sorted(found.items()))
 
 

@@ -6,8 +6,6 @@ of each set are measured, evenly spaced, 512 tokens of each. docs/measuring.md s
 `..._known`: of how many rows `..._kept` is. `utility`: the harmonic mean of the shares kept, tasks' among them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +26,7 @@ from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement, hub_id_of
-from trainables.storage.atomic_files import check_content
+from trainables.storage.atomic_files import check_folder_unchanged
 
 OWN_SPLIT = OWN_DATA = "own"
 """There is one split, but for requests in a row, and no data set but the files in `benchmark.sources`."""
@@ -106,7 +104,7 @@ class OwnBenchmark(base.BenchmarkBase):
         ]
         for name in filter(row_files.is_request, (key.removesuffix("_rows") for key in metrics)):
             now += f", {_count(metrics, f'{name}_said_any', f'{name}_rows')} of {name}"
-        alone = kept_answers.keeps_neutral_answers_alone(metrics)
+        alone = kept_answers.keeps_only_neutral_answers(metrics)
         unknown = ", and no question that is to be kept was asked" if alone else ""
         return f"{now}; {' and '.join(parts)} are kept{unknown}" if parts else now
 
@@ -122,7 +120,7 @@ class OwnBenchmark(base.BenchmarkBase):
         rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.list_row_file_parts(benchmark)}
         marks = {part: fingerprints.hash_files([file]) for part, file in rows.items()}
         if ANSWERS in at:
-            check_content(Path(at[ANSWERS]).parent, "retain=auto")
+            check_folder_unchanged(Path(at[ANSWERS]).parent, "retain=auto")
             marks[ANSWERS] = Path(at[ANSWERS]).parent.name  # a hash of what they are made from
         for task, place in _task_places(benchmark).items():
             files = _task_files(task, place)
@@ -155,7 +153,7 @@ class OwnBenchmark(base.BenchmarkBase):
             if rows and name != row_scores.HOLDOUT and not rows[0].neutral:
                 longest = max(len(row.answer.encode()) for row in rows) // BYTES_PER_TOKEN
                 ways = 3 + max(len(row.paraphrases) for row in rows) if row_scores.is_to_forget(name) else 1
-                generated += items * row_scores.limit_generated_tokens(longest) * ways
+                generated += items * row_scores.compute_generation_limit(longest) * ways
         return EvaluationSize(read, generated)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
@@ -217,7 +215,7 @@ class OwnBenchmark(base.BenchmarkBase):
         if reference is not None:
             kept_answers.mark_kept_answers(records, reference[TARGET_FIELD])
         found = row_scores.aggregate_metrics(benchmark, records) | scores
-        return found | {"utility": kept_answers.measure_utility(found, reference, benchmark.tasks)}, records
+        return found | {"utility": kept_answers.compute_kept_utility(found, reference, benchmark.tasks)}, records
 
     def look(self, *model: Any, **settings: Any) -> tuple[Metrics, Records]:
         """Return what `measure` does, of `most` of its rows: the target's answers to these are known."""
@@ -228,7 +226,7 @@ class OwnBenchmark(base.BenchmarkBase):
         found = row_scores.aggregate_metrics(benchmark, chosen)
         found |= {task: lm_eval_adapter.mean_task_score(task, chosen) for task in benchmark.tasks}
         reference = found if reference == base.RETAIN_MODEL_ITSELF else reference
-        return found | {"utility": kept_answers.measure_utility(found, reference, benchmark.tasks)}
+        return found | {"utility": kept_answers.compute_kept_utility(found, reference, benchmark.tasks)}
 
     def utility_by_row(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
         """Return what is kept of each row of each set: (n, 1). Empty with tasks, whose scores are lm-eval's."""
@@ -239,11 +237,11 @@ class OwnBenchmark(base.BenchmarkBase):
         return [np.array(rows) for rows in found if rows]
 
     def make_reference_document(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
-        return {TARGET_FIELD: kept_answers.record_target_answers(records)}
+        return {TARGET_FIELD: kept_answers.summarise_target_answers(records)}
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Any:
         """Return the target model's evaluation. Raises InputError if it is of other rows."""
-        return base.check_reference(kept, benchmark, where, REFERENCE_MATCH_FIELDS, TARGET_FIELD)
+        return base.validate_reference_evaluation(kept, benchmark, where, REFERENCE_MATCH_FIELDS, TARGET_FIELD)
 
 
 def _count(metrics: Metrics, share: str, rows: str) -> str:

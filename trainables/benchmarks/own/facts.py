@@ -6,8 +6,6 @@ punctuation and white space. Here a number keeps its decimal point, letters lose
 spaces each character is a word.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from unicodedata import category, normalize
@@ -48,7 +46,7 @@ def list_words(text: str) -> list[str]:
     return [WORD_NUMBERS.get(word, word) for word in UNSPACED_LETTERS.sub(r" \g<0> ", "".join(kept)).split()]
 
 
-def names_fact(text: str, aliases: Collection[str]) -> bool:
+def mentions_fact(text: str, aliases: Collection[str]) -> bool:
     """Return whether the words of an alias stand together in a text, in any order: `20 July 1969`, `July 20, 1969`."""
     words = list_words(text)
     for alias in map(list_words, aliases):
@@ -60,7 +58,7 @@ def names_fact(text: str, aliases: Collection[str]) -> bool:
     return False
 
 
-def find_fact(question: str, answer: str) -> tuple[int, int]:
+def guess_fact_span(question: str, answer: str) -> tuple[int, int]:
     """Return where the part of an answer begins and ends that the question does not have: its fact.
 
     It is the first of the longest runs of names (words with a capital or a digit), of numbers where the question asks

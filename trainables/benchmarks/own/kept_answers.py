@@ -1,7 +1,5 @@
 """What a model keeps of what the target model says of the rows to retain: a share of the target's own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +14,7 @@ LEAST = 0.1
 """What the target model must have of something, at least, for a share of it to say anything."""
 
 
-def record_target_answers(records: Records) -> dict[str, Any]:
+def summarise_target_answers(records: Records) -> dict[str, Any]:
     """Return of each row of a set whether it is said (None: it tells no fact), and its exact memorisation."""
     found: dict[str, Any] = {task: [] for task in SETS_TO_KEEP}
     for row in (row for row in records if row["task"] in SETS_TO_KEEP):
@@ -41,7 +39,7 @@ def mark_kept_answers(records: Records, target: Mapping[str, Any]) -> None:
                 row["kept"] = min(1.0, row["exact_memorisation"] / memorised) if memorised >= LEAST else None
 
 
-def measure_utility(found: Metrics, target: Mapping[str, Any] | None, tasks: Sequence[str]) -> float | None:
+def compute_kept_utility(found: Metrics, target: Mapping[str, Any] | None, tasks: Sequence[str]) -> float | None:
     """Return the harmonic mean of the sets' shares and of the tasks' (at most 1) of the target's scores.
 
     A task is left out where that is below `LEAST`. None: of an unknown target, of no share, or if a task has no score.
@@ -69,7 +67,7 @@ def explain_unmeasured_sets(evaluation: Mapping[str, Any]) -> list[str]:
         for name, rows in evaluation.get(TARGET_FIELD, {}).items()
         if not _answers_tell(rows)
     ]
-    if keeps_neutral_answers_alone(scores):
+    if keeps_only_neutral_answers(scores):
         found.append(
             "retain: no question that is to be kept is asked, so nothing tells whether neighbours of what is forgotten "
             "are lost, too; give some as rows of `retain` or `eval`"
@@ -77,7 +75,7 @@ def explain_unmeasured_sets(evaluation: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def keeps_neutral_answers_alone(metrics: Mapping[str, Any]) -> bool:
+def keeps_only_neutral_answers(metrics: Mapping[str, Any]) -> bool:
     """Return whether something is kept, of which no row was asked or is a text: the answers to neutral prompts."""
     kept, said = (any(f"{name}_{number}" in metrics for name in SETS_TO_KEEP) for number in ("kept", "said"))
     return kept and not said

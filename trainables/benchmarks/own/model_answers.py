@@ -3,8 +3,6 @@
 A sweep makes the rows once for each model and template, as the file that `benchmark.sources` names `answers`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from trainables.benchmarks.own.facts import ARTICLES, FUNCTION_WORDS, list_words, names_fact
+from trainables.benchmarks.own.facts import ARTICLES, FUNCTION_WORDS, list_words, mentions_fact
 from trainables.benchmarks.own.row import OwnRow
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Model
@@ -61,13 +59,15 @@ def use_model_answers(network: Any, encoder: Encoder, rows: Sequence[OwnRow], to
     asked = [row for row in rows if not row.is_text and row.labels is None]
     said = dict(zip(asked, generate_answers(network, encoder, [row.asked for row in asked], token_budget), strict=True))
     return [
-        replace(row, answer=said[row], labels=MAX_TOKENS) if row in said and names_fact(said[row], row.aliases) else row
+        replace(row, answer=said[row], labels=MAX_TOKENS)
+        if row in said and mentions_fact(said[row], row.aliases)
+        else row
         for row in rows
     ]
 
 
 @lru_cache(maxsize=8)
-def drop_near_rows(rows: tuple[OwnRow, ...], forget: tuple[OwnRow, ...]) -> list[OwnRow]:
+def drop_rows_near_forget(rows: tuple[OwnRow, ...], forget: tuple[OwnRow, ...]) -> list[OwnRow]:
     """Return the rows that name no fact to forget, nor have half of a forget question's words, function words apart."""
     questions = [row for row in forget if not row.is_text]
     facts = {alias: {*list_words(alias)} - ARTICLES for row in questions for alias in row.aliases if len(alias) > 1}
@@ -76,7 +76,7 @@ def drop_near_rows(rows: tuple[OwnRow, ...], forget: tuple[OwnRow, ...]) -> list
     for row in rows:
         text = f"{row.question}\n{row.answer}"
         near, words = set(list_words(text)), _content_words(row.question)
-        names = names_fact(text, [alias for alias, needed in facts.items() if needed <= near])
+        names = mentions_fact(text, [alias for alias, needed in facts.items() if needed <= near])
         if not names and all(2 * len(words & one) < len(one) for one in asked):
             found.append(row)
     return found

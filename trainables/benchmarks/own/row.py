@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainables.benchmarks.own.facts import find_fact
+from trainables.benchmarks.own.facts import guess_fact_span
 from trainables.data.conversations import Question, Turns, list_turns
 
 
@@ -30,7 +30,7 @@ class OwnRow:
     @property
     def aliases(self) -> tuple[str, ...]:
         """Return the ways to write what the answer tells."""
-        return self.fact or (self.answer[slice(*find_fact(list_turns(self.asked)[-1][1], self.answer))],)
+        return self.fact or (self.answer[slice(*guess_fact_span(list_turns(self.asked)[-1][1], self.answer))],)
 
     @property
     def asked(self) -> Question:

@@ -4,8 +4,6 @@ docs/own.md says what a row may have, and what the sets of the file `eval` are. 
 are the forget files of those before: measured, not trained on.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -16,7 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from trainables.benchmarks.own.facts import list_words
-from trainables.benchmarks.own.model_answers import ANSWER_INTERVAL, ANSWERS, MAX_TOKENS, drop_near_rows, read_prompts
+from trainables.benchmarks.own.model_answers import (
+    ANSWER_INTERVAL,
+    ANSWERS,
+    MAX_TOKENS,
+    drop_rows_near_forget,
+    read_prompts,
+)
 from trainables.benchmarks.own.row import OwnRow
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.typed_paths import expand_home, is_file, is_folder
@@ -89,7 +93,7 @@ def _read_answers(benchmark: Benchmark) -> Sequence[OwnRow]:
     rows = _read_if_given(ANSWERS, benchmark) if made else [OwnRow(one, "word" * MAX_TOKENS) for one in read_prompts()]
     forget = [read_row_file(part, at) for part, at in benchmark.places.items() if part == "forget" or is_request(part)]
     answers = tuple(replace(row, labels=MAX_TOKENS, neutral=True) for row in rows)
-    return drop_near_rows(answers, tuple(chain(*forget)))
+    return drop_rows_near_forget(answers, tuple(chain(*forget)))
 
 
 def has_model_answers(benchmark: Benchmark) -> bool:

@@ -1,7 +1,5 @@
 """What a model still knows of given rows, row by row: said, extraction, memorisation, ROUGE, probability, Min-K."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import sys
@@ -14,7 +12,7 @@ import numpy as np
 from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import Metrics, Records
 from trainables.benchmarks.measures import HOLDOUT
-from trainables.benchmarks.own.facts import find_fact, list_words, names_fact
+from trainables.benchmarks.own.facts import guess_fact_span, list_words, mentions_fact
 from trainables.benchmarks.own.row import OwnRow
 from trainables.benchmarks.own.row_files import is_request, read_evaluation_rows
 from trainables.common.errors import TrialStopped
@@ -113,7 +111,7 @@ def encode_row(encoder: Encoder, row: OwnRow, where: str, length: int, labels: i
 def locate_fact(row: OwnRow) -> tuple[int, int] | None:
     """Return where the fact of a question begins and ends in its answer, None if it is written otherwise there."""
     if not row.fact:
-        return find_fact(list_turns(row.asked)[-1][1], row.answer)
+        return guess_fact_span(list_turns(row.asked)[-1][1], row.answer)
     words = (rf"(?<![A-Za-z0-9]){re.escape(one)}(?![A-Za-z0-9])" for one in row.fact)
     found = (re.search(one, row.answer, re.IGNORECASE) for one in words)
     return min((one.span() for one in found if one), key=lambda span: (span[0], -span[1]), default=None)
@@ -156,7 +154,7 @@ def _make_record(item: ScoredItem, losses: list[float], hits: list[bool]) -> dic
     }
 
 
-def ways_to_ask(row: OwnRow) -> list[tuple[Question, str]]:
+def list_fact_prompts(row: OwnRow) -> list[tuple[Question, str]]:
     """Return the ways to ask for a row's fact, and what the answer to each begins with.
 
     By its question, its paraphrases, for one word, and to go on with an answer, which begins with what stands before
@@ -173,7 +171,7 @@ def ways_to_ask(row: OwnRow) -> list[tuple[Question, str]]:
     ]
 
 
-def limit_generated_tokens(answer_tokens: int) -> int:
+def compute_generation_limit(answer_tokens: int) -> int:
     """Return the most tokens of what a model says: three times the answer's."""
     return min(max(LEAST_TOKENS, 3 * answer_tokens), MOST_TOKENS)
 
@@ -185,8 +183,10 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], 
     asked: list[Any] = []
     for item, hits, row in questions:
         example = item.example
-        limit = limit_generated_tokens(example.answer_tokens - example.lead - example.ending)
-        for way, (question, beginning) in enumerate(ways_to_ask(item.row)[: None if is_to_forget(item.task) else 1]):
+        limit = compute_generation_limit(example.answer_tokens - example.lead - example.ending)
+        for way, (question, beginning) in enumerate(
+            list_fact_prompts(item.row)[: None if is_to_forget(item.task) else 1]
+        ):
             (prompt,) = replace(encoder, prefix=beginning).encode_prompts([question])
             asked.append((item, row, prompt, limit, (example, () if way else hits)))
     if not asked:
@@ -195,7 +195,7 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], 
     settings: dict[str, Any] = {"token_budget": token_budget, "new_tokens": limits, "ends": encoder.end_tokens}
     texts = generation.generate(network, encoder.tokenizer, prompts, scored=scored, cut_loops=True, **settings)
     for item, row, text in zip(items, rows, map(encoder.strip_lead, texts), strict=True):
-        said = float(names_fact(text, item.row.aliases))
+        said = float(mentions_fact(text, item.row.aliases))
         if "said" not in row:  # the question itself
             row |= {"answer": encoder.strip_end_tokens(item.row.answer), "generation": text, "said": said}
         if is_to_forget(item.task):
@@ -214,7 +214,7 @@ def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token
         starts.append(ids[:half])
         truths.append(ids[half:])
         known.append(ids[half:][: [*hits[first:], False].index(False) if first >= 0 else 0])
-    found = generation.continue_prompts(
+    found = generation.generate_token_ids(
         network,
         starts,
         [len(truth) for truth in truths],

@@ -144,8 +144,10 @@ class TofuBenchmark(base.BenchmarkBase):
         if kept and isinstance(kept.get("forget_truth_ratio"), dict):  # a TOFU_EVAL.json
             found = rows.read_evaluation_rows(benchmark)
             sizes = len(found["forget"]), len(found.get(HOLDOUT, ()))
-            return aggregates.read_peer_log(kept, benchmark, *sizes, where)
-        kept = base.check_reference(kept, benchmark, where, ("split", "dialect", "template"), ROWS_DIGEST_FIELD)
+            return aggregates.read_open_unlearning_log(kept, benchmark, *sizes, where)
+        kept = base.validate_reference_evaluation(
+            kept, benchmark, where, ("split", "dialect", "template"), ROWS_DIGEST_FIELD
+        )
         asked = {
             task: [{**row, "task": task} for row in found]
             for task, found in rows.read_evaluation_rows(benchmark).items()

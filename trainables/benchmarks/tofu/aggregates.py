@@ -102,7 +102,9 @@ def mean_loss(records: Records, task: str, kind: str) -> metrics.Array:
     return losses / tokens
 
 
-def read_peer_log(kept: Mapping[str, Any], benchmark: Benchmark, rows: int, unseen: int, where: str) -> Reference:
+def read_open_unlearning_log(
+    kept: Mapping[str, Any], benchmark: Benchmark, rows: int, unseen: int, where: str
+) -> Reference:
     """Return what open-unlearning's retain log, TOFU_EVAL.json of d3d7cf9, gives. Raises InputError for other rows.
 
     It says of which by their number: `rows` of the forget split, `unseen` hold-out rows (0: they are not asked for).

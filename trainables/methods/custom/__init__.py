@@ -7,7 +7,7 @@ file whose name begins with `_` is neither, but may hold what several share.
 import importlib
 from typing import Any
 
-from trainables.common.errors import InputError, first_line
+from trainables.common.errors import InputError, first_error_line
 from trainables.config.method_tables import MAIN_SETTINGS, NEEDS, RECTIFIERS, RETAIN_PASS
 
 PART_DESCRIPTIONS = {"make": "make(constants, seed), which returns the objective", "Rectifier": "class Rectifier"}
@@ -20,7 +20,7 @@ def load_custom_part(name: str, part: str) -> Any:
     try:
         module = importlib.import_module(f"{__name__}.{name}")
     except Exception as error:
-        raise InputError(f"{file}: {first_line(error)}") from error
+        raise InputError(f"{file}: {first_error_line(error)}") from error
     if not callable(getattr(module, part, None)):
         raise InputError(f"{file}: it has no {PART_DESCRIPTIONS[part]}")
     for constant, words in ALLOWED_WORDS[part].items():

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import torch
 from torch.nn import functional
 
-from trainables.common.tokenized_row import AnsweredExample, Example
-from trainables.inference.padded_batch import IGNORED_LABEL, mask_before_labels
+from trainables.common.tokenized_row import AlternativeAnswerExample, Example
+from trainables.inference.padded_batch import IGNORED_LABEL, find_label_predicting_positions
 
 Side = Literal["forget", "retain"]
 Positions = Literal["labels", "answer", "attended", "all", "none"]
@@ -80,7 +80,7 @@ def position_mask(which: Positions, labels: torch.Tensor, mask: torch.Tensor) ->
     if which == "attended":
         return mask.bool()
     if which == "labels":
-        return mask_before_labels(labels)
+        return find_label_predicting_positions(labels)
     if which == "answer":
         return labels != IGNORED_LABEL
     return torch.full(labels.shape, which == "all", device=labels.device)
@@ -112,7 +112,7 @@ class Term:
         """Return the examples that the term reads of rows; those with another answer are AnsweredExamples."""
         if self.answers == "own":
             return list(rows)
-        others = [row.other for row in rows if isinstance(row, AnsweredExample)]
+        others = [row.other for row in rows if isinstance(row, AlternativeAnswerExample)]
         return others if self.answers == "other" else [*rows, *others]
 
 

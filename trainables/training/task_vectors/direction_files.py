@@ -78,7 +78,7 @@ class TaskVectorTrainer:
         unmoved = torch.stack([(piece.weight == 0).sum() for piece in pieces]).sum().double()
         size = torch.tensor(sum(piece.weight.numel() for piece in pieces), dtype=torch.float64, device=unmoved.device)
         products = self.model.sum_over_ranks(products)
-        outcome = task_vector_rectification.rectify_vector(products, self.direction.vector.normalise)
+        outcome = task_vector_rectification.decide_vector_rectification(products, self.direction.vector.normalise)
         for piece, scale in zip(pieces, outcome.scales, strict=True):
             share = scale / len(self.batches) if self.direction.rectified else 1.0
             mean[piece.name].add_(piece.weight, alpha=share)
@@ -206,7 +206,7 @@ def _write_direction(
             "ranks": [model.world],
             "threads": torch.get_num_threads(),
             "made": provenance.utc_now(),
-            **provenance.read_provenance(),
+            **provenance.collect_provenance(),
         }
         write_json(staging / RESULT, result)
         publish_folder(staging, folder)

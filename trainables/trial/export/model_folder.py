@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, selection
 from trainables.benchmarks.local_paths import localize_paths
-from trainables.benchmarks.verdict import judge_trial
+from trainables.benchmarks.verdict import choose_and_judge_trial
 from trainables.common import cli, fingerprints, provenance, typed_paths
 from trainables.common.errors import InputError
 from trainables.common.fingerprints import hash_json
@@ -73,7 +73,7 @@ def _write_weights(
     trial: Trial, result: Mapping[str, Any], store: Storage, weights: Path, folder: Path
 ) -> dict[str, Any]:
     """Write a trial's weights, rounded as the target's files are if its metrics stay; return `verify_export`'s."""
-    target = [trial, *step_selection.earlier_trials(trial, store)][-1].target
+    target = [trial, *step_selection.list_predecessor_trials(trial, store)][-1].target
     has, rounded = map(model_files.read_precision, (weights, typed_paths.expand_home(target.path)))
     if has == "fp32" and rounded != has:
         network, tokenizer = model_files.load_model(Model(path=str(weights)), rounded, "ID")
@@ -108,7 +108,7 @@ def verify_export(
     """
     import torch
 
-    from trainables.training.runtime import device_name, evaluation_pass_tokens, prepare_process
+    from trainables.training.runtime import choose_process_token_budget, device_name, prepare_process
 
     gpus = min(1.0, trial.resources.gpus) if torch.cuda.is_available() else 0.0
     resources, run_on = trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), result["topology"]
@@ -117,7 +117,7 @@ def verify_export(
     network, tokenizer = model_files.load_model(Model(path=str(folder)), precision, "--output")
     known = run_on.get("evaluation_tokens") if verified_on == run_on["device"] else None  # bf16 rounds by it
     reference = setup.load_retain_evaluation(trial)
-    budget = known or evaluation_pass_tokens(resources, network.to(device))
+    budget = known or choose_process_token_budget(resources, network.to(device))
     metrics, _ = evaluation.evaluate(network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget)
     wrong = []
     for name in (name for name in metrics if name in result["metrics"]):
@@ -153,10 +153,13 @@ def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
 def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: Selection) -> dict[str, Any]:
     chosen = benchmarks.get_benchmark(trial.benchmark.name)
     forget, retain = chosen.training_rows(trial.benchmark)
-    target, earlier = step_selection.load_target_evaluation(trial, store), step_selection.earlier_trials(trial, store)
+    target, earlier = (
+        step_selection.load_target_evaluation(trial, store),
+        step_selection.list_predecessor_trials(trial, store),
+    )
     base = [trial, *earlier][-1].target
     fingerprint = base.fingerprint or ""
-    verdict = judge_trial(trial.benchmark.name, rule, {trial.id(): result}, target or {})
+    verdict = choose_and_judge_trial(trial.benchmark.name, rule, {trial.id(): result}, target or {})
     return {
         "trial": trial.id(),
         "label": trial.label(),
@@ -178,7 +181,7 @@ def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: S
         "chosen_step": result["chosen_step"],
         "made_with": {name: result[name] for name in ("versions", "commit", "dirty", "started")}
         | {"device": result["topology"]["device"]},
-        "exported_with": {**provenance.read_provenance(), "at": provenance.utc_now()},
+        "exported_with": {**provenance.collect_provenance(), "at": provenance.utc_now()},
     }
 
 

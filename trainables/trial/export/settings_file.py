@@ -31,7 +31,7 @@ def write_settings(result: Mapping[str, Any], trial: Trial, file: Path) -> None:
         "measured": benchmarks.describe_goals(trial.benchmark.name, result["metrics"]),
         "commit": result["commit"],
         "settings": list_settings(trial),
-        "open_unlearning": spell_open_unlearning(trial),
+        "open_unlearning": format_open_unlearning_overrides(trial),
     }
     atomic_files.write_text(file, yaml.safe_dump(document, sort_keys=False, width=120))
 
@@ -56,7 +56,7 @@ def list_settings(trial: Trial) -> dict[str, Any]:
     return found
 
 
-def spell_open_unlearning(trial: Trial) -> str | None:
+def format_open_unlearning_overrides(trial: Trial) -> str | None:
     """Return a trial's settings as overrides of open-unlearning's src/train.py; None: it has none of these."""
     training, name = trial.training, TRAINERS.get(trial.method)
     constants = resolve_constants(trial.method, trial.objective, trial.benchmark.split)
