@@ -37,7 +37,7 @@ def result(commit: str | None = "0a1b2c3d4e5f", code: str | None = "c0de", **ver
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """This checkout, as if it were a known one."""
-    monkeypatch.setattr(provenance, "git_commit", lambda: ("0a1b2c3d4e5f", False))
+    monkeypatch.setattr(provenance, "read_git_commit", lambda: ("0a1b2c3d4e5f", False))
     monkeypatch.setattr(provenance, "package_versions", lambda: VERSIONS)
     monkeypatch.setattr(provenance, "hash_code", lambda *names: "c0de")
 
