@@ -16,7 +16,8 @@ from platform.schedule import capacity
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState, add_artifact_warnings, read_sweep_state
 from platform.sweep.dry_run import describe_plan, format_dry_run
-from platform.sweep.start import StartOptions, run_sweep_under_lock
+from platform.sweep.start import run_sweep_under_lock
+from platform.sweep.start_options import StartOptions
 from search_spaces.schema.sweep import Sweep, list_sweep_names, load_sweep
 from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name

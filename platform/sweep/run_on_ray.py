@@ -31,7 +31,7 @@ from platform.state.manifest import format_resume_command
 from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_gpus, count_outcomes, target_utilities
 from platform.sweep import hub_download, prepare
 from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trials
-from platform.sweep.start import StartOptions
+from platform.sweep.start_options import StartOptions
 from platform.sweep.trial_callback import ProgressScreen, TrialCallback, TrialCounts
 from platform.tracking.mirror import MlflowMirror, start_mirror
 from trainables.common.cli import print_line

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,18 +19,18 @@ from rich.table import Table
 from platform.plan.plan import Plan
 from platform.schedule.ray_environment import remove_ray_folder, set_ray_environment
 from platform.state import lock, manifest
-from platform.state.disk import KEEP_CHOICES
 from platform.state.limits import SweepStopper, load_gpu_seconds, record_gpu_seconds
 from platform.state.manifest import format_resume_command, sweep_command
 from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_outcomes, read_sweep_state
 from platform.sweep.chosen_trials import choose_trials, list_trials_to_attack
+from platform.sweep.start_options import StartOptions
 from platform.tracking.mirror import MlflowMirror, start_mirror
 from platform.tracking.runs import VIEW_CHART
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common import provenance, typed_paths
 from trainables.common.cli import print_line
-from trainables.common.errors import InputError, first_error_line, last_text_line, suggest_name
+from trainables.common.errors import InputError, first_error_line, last_text_line
 from trainables.common.redaction import redact
 from trainables.common.wording import format_count
 from trainables.config.trial import Trial
@@ -40,39 +40,6 @@ from trainables.storage.opening import storage_option
 from trainables.storage.sweep_file import read_sweep
 
 AFTER_QUICKSTART = "tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"
-
-
-@dataclass(frozen=True)
-class StartOptions:
-    """The options of a start, apart from what is planned."""
-
-    gpu_hours: float | None = None
-    address: str | None = None
-    max_concurrent: int | None = None
-    keep: str = "pareto"
-    resume: bool = False
-    new: bool = False
-    retry_failed: bool = False
-    reason: str | None = None
-    minutes: float | None = None
-
-    def check(self, strategy: str, trials: int | None, cluster: str | None) -> None:
-        """Raise InputError if a value is unknown or options exclude each other."""
-        if cluster is not None and self.address is not None:
-            raise InputError("--cluster and --address exclude each other: the first starts the sweep on that head")
-        if trials is not None and strategy != "optuna":
-            raise InputError(f"--trials {trials}: for --strategy optuna; --strategy {strategy} has its own order")
-        if self.new and (self.resume or self.retry_failed):
-            raise InputError(f"--{'resume' if self.resume else 'retry-failed'} and --new exclude each other")
-        if self.reason is not None and not self.retry_failed:
-            raise InputError("--reason: says which failed trials --retry-failed runs again; add --retry-failed")
-        if self.reason is not None and self.reason not in FAILURES:
-            raise InputError(f"--reason: unknown reason '{self.reason}'; {suggest_name(self.reason, FAILURES)}")
-        for option, limit in (("--gpu-hours", self.gpu_hours), ("--minutes", self.minutes)):
-            if limit is not None and not 0 < limit < float("inf"):
-                raise InputError(f"{option}: must be above 0, got {limit:g}")
-        if self.keep not in KEEP_CHOICES:
-            raise InputError(f"--keep: unknown choice '{self.keep}'; {suggest_name(self.keep, KEEP_CHOICES)}")
 
 
 def run_sweep_under_lock(state: SweepState, store: Storage, options: StartOptions) -> int:

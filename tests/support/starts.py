@@ -14,7 +14,7 @@ import platform.sweep.__main__ as sweep
 from platform.state import manifest
 from platform.state.trial_outcomes import SweepState
 from platform.sweep import start
-from platform.sweep.start import StartOptions
+from platform.sweep.start_options import StartOptions
 from trainables.common import cli
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files

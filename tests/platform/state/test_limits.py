@@ -11,7 +11,7 @@ from platform.schedule import capacity
 from platform.state import limits
 from platform.state.limits import FIRST_TRIALS_WATCHED, SweepStopper, load_gpu_seconds, record_gpu_seconds
 from platform.state.trial_outcomes import count_gpus
-from platform.sweep.start import StartOptions
+from platform.sweep.start_options import StartOptions
 from tests.support.small_sweep import seeds
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources

@@ -18,7 +18,7 @@ import typer
 
 import platform.sweep.__main__ as sweep
 from platform.sweep import start
-from platform.sweep.start import StartOptions
+from platform.sweep.start_options import StartOptions
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
 from tests.support.environment import ROOT, RunModule, type_settings

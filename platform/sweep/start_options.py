@@ -1,0 +1,38 @@
+"""The options of a start, apart from what is planned."""
+
+from dataclasses import dataclass
+
+from platform.state.disk import KEEP_CHOICES
+from trainables.common.errors import InputError, suggest_name
+from trainables.storage.file_names import FAILURES
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    gpu_hours: float | None = None
+    address: str | None = None
+    max_concurrent: int | None = None
+    keep: str = "pareto"
+    resume: bool = False
+    new: bool = False
+    retry_failed: bool = False
+    reason: str | None = None
+    minutes: float | None = None
+
+    def check(self, strategy: str, trials: int | None, cluster: str | None) -> None:
+        """Raise InputError if a value is unknown or options exclude each other."""
+        if cluster is not None and self.address is not None:
+            raise InputError("--cluster and --address exclude each other: the first starts the sweep on that head")
+        if trials is not None and strategy != "optuna":
+            raise InputError(f"--trials {trials}: for --strategy optuna; --strategy {strategy} has its own order")
+        if self.new and (self.resume or self.retry_failed):
+            raise InputError(f"--{'resume' if self.resume else 'retry-failed'} and --new exclude each other")
+        if self.reason is not None and not self.retry_failed:
+            raise InputError("--reason: says which failed trials --retry-failed runs again; add --retry-failed")
+        if self.reason is not None and self.reason not in FAILURES:
+            raise InputError(f"--reason: unknown reason '{self.reason}'; {suggest_name(self.reason, FAILURES)}")
+        for option, limit in (("--gpu-hours", self.gpu_hours), ("--minutes", self.minutes)):
+            if limit is not None and not 0 < limit < float("inf"):
+                raise InputError(f"{option}: must be above 0, got {limit:g}")
+        if self.keep not in KEEP_CHOICES:
+            raise InputError(f"--keep: unknown choice '{self.keep}'; {suggest_name(self.keep, KEEP_CHOICES)}")
