@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan
@@ -30,6 +31,12 @@ def test_the_settings_of_a_trial_give_it_again(make: MakePlan, given: str, tmp_p
         settings_file.write_settings(result, trial, file)
         again = make(f"@{file}", f"benchmark.split={trial.benchmark.split}", f"seed={trial.seed}").trials
         assert [one.id() for one in again] == [trial.id()], file.read_text()
+
+
+@pytest.mark.parametrize("file", Path("tuned").glob("*.yaml"), ids=str)
+def test_a_file_of_tuned_is_one_trial(make: MakePlan, file: Path) -> None:
+    (trial,) = make(f"@{file}", "benchmark.split=forget05").trials
+    assert settings_file.list_settings(trial) == yaml.safe_load(file.read_text())["settings"]
 
 
 def test_open_unlearning_gets_the_same_numbers(make: MakePlan) -> None:
