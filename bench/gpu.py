@@ -118,10 +118,8 @@ def measure_evaluation(options: argparse.Namespace) -> Iterator[Row]:
     source = {"data": options.data, "data_fingerprint": "bench", "configs": ("full",), "template": "llama2"}
     vocabulary, training = min(32000, network.config.vocab_size), Training(max_length=512)
     recipe = Recipe(**source, vocabulary=vocabulary, training=training)
-    tokenizer, budget = (
-        shared_artifacts.train_tokenizer(recipe),
-        choose_process_token_budget(options.resources, network),
-    )
+    tokenizer = shared_artifacts.train_tokenizer(recipe)
+    budget = choose_process_token_budget(options.resources, network)
     for limit in options.limits:
         benchmark = Benchmark(data=options.data, split=SPLIT, limit=limit)
         started = time.perf_counter()

@@ -88,13 +88,7 @@ def write_statistics(report: Report) -> list[Section]:
     matters = partial(detail_tables.tabulate_importance, goals=results.goals)
     for stem, frame, title, list_rows, caption in (
         ("attacks", attacked, "Does it last", detail_tables.tabulate_attacks, ATTACKS_CAPTION),
-        (
-            "noise",
-            noise,
-            "Is it within the noise of retraining",
-            detail_tables.tabulate_retraining_noise,
-            NOISE_CAPTION,
-        ),
+        ("noise", noise, "Is it within the noise of retraining", detail_tables.tabulate_noise, NOISE_CAPTION),
         ("importance", shares, "Which setting matters", matters, IMPORTANCE_CAPTION),
         ("seeds", results.chosen_values, "Every seed", lambda _: detail_tables.tabulate_seeds(results), SEEDS_CAPTION),
     ):

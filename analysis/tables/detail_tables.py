@@ -87,7 +87,7 @@ def tabulate_attacks(points: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).fillna(DASH)
 
 
-def tabulate_retraining_noise(noise: pd.DataFrame) -> pd.DataFrame:
+def tabulate_noise(noise: pd.DataFrame) -> pd.DataFrame:
     """Return chosen settings beside the bands of retain models of several seeds (`retraining_noise.measure_noise`)."""
     rows = []
     for row in noise.to_dict("records"):
