@@ -37,14 +37,14 @@ STYLE = """
 
 
 def draw_figures(docs: Path = DOCS) -> None:
-    """Write the PNGs of the example report and of the arena."""
-    trials, changes = (docs / path for path in ("example_report/figures/tradeoff", "arena/figures/rectifiers-forget05"))
+    """Write the PNGs of the example report, of the runs on a GPU and of the arena."""
+    changes = docs / "arena/figures/rectifiers-forget05"
     found = pd.read_csv(f"{changes}.csv")
     own = found.loc[found["basis"] == "own best"]  # the file also has all rectifiers at the settings of none
-    for place, figure in (
-        (trials, tradeoff.draw(pd.read_csv(f"{trials}.csv").assign(backbone=""), Selection())),
-        (changes, rectifiers.draw_differences(own, GOALS)),
-    ):
+    figures = {changes: rectifiers.draw_differences(own, GOALS)}
+    for place in (docs / "example_report/figures/tradeoff", docs / "smollm2/tradeoff"):
+        figures[place] = tradeoff.draw(pd.read_csv(f"{place}.csv").assign(backbone=""), Selection())
+    for place, figure in figures.items():
         with style.mpl.rc_context(style.RC_PARAMS):
             figure.savefig(f"{place}.png", dpi=200, metadata=style.METADATA_WITHOUT_DATES["png"])
 

@@ -130,7 +130,8 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals) -> None:
         if row["method"] in MODEL_LABELS:
             face = "black" if row["method"] == "original" else "white"
             look: dict[str, Any] = {"marker": "*", "linestyle": "none", "color": "black", "markerfacecolor": face}
-            axes.plot(row[x], row[y], **look, ms=13, label=style.LINES[row["method"]]["label"], zorder=2.5)
+            look |= {"markersize": 13, "clip_on": False, "label": style.LINES[row["method"]]["label"]}
+            axes.plot(row[x], row[y], **look, zorder=2.5)
             continue
         axes.plot(
             row[x], row[y], **(style.marker_style(row["method"], row["rectifier"]) | CHOSEN_STYLE), alpha=0.85, zorder=6

@@ -147,7 +147,9 @@ class ModelFinder:
         return self.sweep.model_training
 
     def _plan_recipe(self, configs: tuple[str, ...], training: Training, base: Model | None, seed: int = 0) -> Model:
-        trained, benchmark = self.sweep.model_training, self.benchmark
+        trained, backbone, benchmark = self.sweep.model_training, self.sweep.backbone, self.benchmark
+        precision = backbone.precision if backbone else "fp32"
+        answered = base and backbone and backbone.finetuning_answers
         data = str(benchmark.fingerprint)
         if not benchmark.is_fictional:
             if raw_rows.is_local_folder(benchmark.data):
@@ -163,11 +165,12 @@ class ModelFinder:
             revision=benchmark.revision,
             data_fingerprint=data,
             configs=configs,
+            answers=model_answers.answers_id(base, benchmark.template, precision) if base and answered else None,
             template=benchmark.template,
             dialect=benchmark.dialect,
             training=training,
             seed=seed,
-            precision=self.sweep.backbone.precision if self.sweep.backbone else "fp32",
+            precision=precision,
         )
         path = str(self.store.model(recipe.id()))
         check_folder_unchanged(Path(path), "target")

@@ -12,7 +12,8 @@ class Backbone(FrozenSettings):
     """A base model, and its published forms by role (`full`, `retain95`, ... of TOFU; `target`, `retain` of MUSE).
 
     `corpus`: the MUSE split that its forms are of. `lr` is the paper's for unlearning, or that of the framework which
-    uses the model; `finetuning` the recipe of TOFU's models that nobody published.
+    uses the model; `finetuning` the recipe of TOFU's models that nobody published,
+    with `finetuning_answers` on the base model's own answers to the neutral prompts, too: less of it is lost.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Backbone(FrozenSettings):
     published: tuple[tuple[str, Model], ...] = ()
     corpus: str | None = None
     finetuning: Training | None = None
+    finetuning_answers: bool = False
 
     def model(self, role: str, split: str) -> Model | None:
         """Return the published model of `role`, None if there is none for the split."""

@@ -18,7 +18,8 @@ class SharedArtifact(FrozenSettings):
 class Recipe(SharedArtifact):
     """Making of a model: a base model fine-tuned, or an architecture trained from nothing, on named rows.
 
-    `architecture`: arguments of transformers' LlamaConfig, with a byte-level BPE of `vocabulary` entries.
+    `architecture`: arguments of transformers' LlamaConfig, with a byte-level BPE of `vocabulary` entries. `answers`: id
+    of the base model's own answers to the neutral prompts, which are trained on beside the rows.
     """
 
     base: Model | None = None
@@ -28,6 +29,7 @@ class Recipe(SharedArtifact):
     revision: str | None = None
     data_fingerprint: str
     configs: tuple[str, ...]
+    answers: str | None = None
     template: str
     dialect: Dialect = "paper"
     training: Training

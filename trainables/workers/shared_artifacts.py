@@ -35,7 +35,7 @@ def ensure_recipe_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch:
         store.push(folder)
         return str(folder)
     from trainables.training import engine, loop
-    from trainables.training.runtime import prepare_process
+    from trainables.training.runtime import choose_process_token_budget, prepare_process
     from trainables.trial import setup
 
     resources = Resources(cpus=recipe.cpus, gpus=gpus, precision=recipe.precision)
@@ -45,10 +45,13 @@ def ensure_recipe_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch:
     asked = Benchmark(name="tofu", template=recipe.template, dialect=recipe.dialect)
     pairs = [(row["question"], row["answer"]) for row in loaded]
     encoder = benchmarks.get_benchmark("tofu").make_encoder(asked, tokenizer)
+    network.to(device)
+    if recipe.answers:
+        pairs += model_answers.answer_prompts(network, encoder, choose_process_token_budget(resources, network))
     examples = encoder.encode(pairs, max_length=recipe.training.max_length)
     task = setup.make_fine_tuning_task(examples, recipe.training, tokenizer, recipe.seed, micro_batch, recipe.clip)
     attention = recipe.base.attention if recipe.base else "sdpa"
-    training = engine.create_engine(network.to(device).train(), recipe.training, resources, attention)
+    training = engine.create_engine(network.train(), recipe.training, resources, attention)
     with note_shared_progress(f"the model for {recipe.configs[0]}", recipe.id(), store) as progress:
         for entry in loop.train(training, task):
             progress.note_event({"phase": "training", "step": entry["step"], "steps": task.count_steps()})

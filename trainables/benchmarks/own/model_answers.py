@@ -47,10 +47,16 @@ def generate_answers(network: Any, encoder: Encoder, questions: Sequence[Questio
     return [encoder.strip_lead(text).strip() for text in texts]
 
 
+def answer_prompts(network: Any, encoder: Encoder, token_budget: int) -> list[tuple[str, str]]:
+    """Return the neutral prompts with a model's answers, those that have a text."""
+    said = generate_answers(network, encoder, read_prompts(), token_budget)
+    return [(prompt, text) for prompt, text in zip(read_prompts(), said, strict=True) if text]
+
+
 def write_answers(file: Path, network: Any, encoder: Encoder, token_budget: int) -> None:
-    """Write a model's answers to the neutral prompts as rows, those that have a text."""
-    said = zip(read_prompts(), generate_answers(network, encoder, read_prompts(), token_budget), strict=True)
-    rows = [json.dumps({"question": prompt, "answer": text}) + "\n" for prompt, text in said if text]
+    """Write a model's answers to the neutral prompts as rows."""
+    said = answer_prompts(network, encoder, token_budget)
+    rows = [json.dumps({"question": prompt, "answer": text}) + "\n" for prompt, text in said]
     atomic_files.write_text(file, "".join(rows))
 
 
