@@ -32,8 +32,9 @@ _PALETTE = """
 METHOD_COLOURS: dict[str, str] = dict(zip(_PALETTE[::2], _PALETTE[1::2], strict=True))
 """Each method's colour: at least 3 to 1 against white, and far from one another."""
 METHOD_COLOURS |= zip((name for name in METHODS if name not in METHOD_COLOURS), ("#0000FF", "#FF0000"), strict=False)
-MARKS = ("o", "h", "^", "v", "<", ">", "s", "D", "P", "X", "p", "d", BOW_TIE, HOURGLASS, (4, 1, 0), "o", "8", (5, 1, 0))
-RECTIFIER_MARKS = dict(zip(RECTIFIERS, MARKS, strict=False))
+MARKS = ("h", "^", "v", "<", ">", "s", "D", "P", "X", "p", "d", BOW_TIE, HOURGLASS, (4, 1, 0), "8", (5, 1, 0))
+RECTIFIER_MARKS: dict[str, Any] = {"none": "o", "gru": "o"}
+RECTIFIER_MARKS |= zip((name for name in RECTIFIERS if name not in RECTIFIER_MARKS), MARKS, strict=False)
 """Each rectifier's mark. That of none is a hollow circle, that of GRU a full one."""
 PAGE_WIDTH_INCHES = 7.4
 FRAMED: dict[str, Any] = {"markersize": 9, "markerfacecolor": "none", "markeredgecolor": "black"}

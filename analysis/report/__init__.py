@@ -13,7 +13,7 @@ from analysis.load.trials import find_sweep, open_storage
 from analysis.report import sections, several_sweeps, verdict
 from analysis.report.answers import list_answer_sections, write_interactive
 from analysis.report.own import write_own_rows_parts, write_request_section
-from analysis.report.page import Section, TableItem, open_report_folder, save_frame, write_page
+from analysis.report.page import Section, TableItem, catch_report_write_errors, save_frame, write_page
 from analysis.report.sections import NumbersSource, Report
 from analysis.stats.sweep_results import read_results
 from trainables.common import cli
@@ -47,7 +47,7 @@ def build_report(
     say(f"drawing figures and writing tables to {folder}")
     whose = "" if source == NumbersSource.RUNS else f" --source {source}"
     command = f"python -m analysis.report {' '.join(found)}{storage_option(store)}{whose}"
-    with open_report_folder(folder):
+    with catch_report_write_errors(folder):
         if len(sweeps) > 1:
             several_sweeps.write_several_sweeps_report(sweeps, results, folder, both, command)
         else:

@@ -48,7 +48,7 @@ class Section:
 
 
 @contextmanager
-def open_report_folder(folder: Path) -> Iterator[None]:
+def catch_report_write_errors(folder: Path) -> Iterator[None]:
     """Make a report's folder; raise InputError if it, or what is written meanwhile, cannot be written."""
     try:
         (folder / "tables").mkdir(parents=True, exist_ok=True)

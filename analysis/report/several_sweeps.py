@@ -6,7 +6,7 @@ from pathlib import Path
 from analysis import paper
 from analysis.labels import join_names
 from analysis.report import verdict
-from analysis.report.page import Section, open_report_folder, write_page
+from analysis.report.page import Section, catch_report_write_errors, write_page
 from analysis.report.sections import list_table_items, save_paper_tables_and_figures
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.sweep_results import Results, join_sweeps
@@ -74,7 +74,7 @@ def write_paper_report(names: Sequence[str], storage: str | Path, output: Path |
         fill_table(LAYOUTS[name], paper.load_table(name, filled[name])) for name in paper.TABLES if name in filled
     ]
     lead = [f"The numbers of {paper.CITATION} for {join_names(sweeps)}, as printed; ¶ marks what cannot be right."]
-    with open_report_folder(folder):
+    with catch_report_write_errors(folder):
         for sheet in sheets:
             sheet.save(folder / "tables")
         _write_texts(folder / "tables/paper.md", lead, sheets)

@@ -13,7 +13,7 @@ from platform.plan.models import (
     read_model_config,
     resolve_benchmark,
 )
-from platform.plan.plan import MemoryNeed, Plan
+from platform.plan.plan import Plan, RankMemoryNeed
 from platform.plan.spaces import STRATEGIES, Space, list_spaces, list_trials
 from search_spaces.schema.sweep import STUDY_PATHS, Range, Sweep
 from trainables import benchmarks as kinds
@@ -23,7 +23,7 @@ from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
 from trainables.common.typed_paths import is_folder
 from trainables.config.method_tables import METHODS, RECTIFIERS
-from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
+from trainables.config.settings import Benchmark, Model, ModelShape, RetainEvaluation
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial, drop_planning_resources, hashed_settings
 from trainables.data import idk_answers, templates
 from trainables.data.hub_folders import HubRequirement, find_downloaded_folder, is_downloaded
@@ -208,7 +208,7 @@ def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: Refere
 
 def _check_trials(
     sweep: Sweep, trials: list[Trial], models: ModelFinder, problems: Problems
-) -> tuple[Shape | None, tuple[MemoryNeed, ...]]:
+) -> tuple[ModelShape | None, tuple[RankMemoryNeed, ...]]:
     """Return the sizes of the trials' model, and what memory they need. Raises InputError with every problem."""
     for trial in (trial for trial in trials if METHODS[trial.method].steers):
         depth = read_model_config(trial.target, models.recipes).get("num_hidden_layers")

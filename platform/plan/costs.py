@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from platform.plan.plan import MemoryNeed, Plan
+from platform.plan.plan import Plan, RankMemoryNeed
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks
 from trainables.benchmarks.base import EvaluationSize, TrainingSize
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
-from trainables.config.settings import CACHED_TOKENS, Benchmark, Resources, Shape, Training
+from trainables.config.settings import CACHED_TOKENS, Benchmark, ModelShape, Resources, Training
 from trainables.config.shared_artifacts import Recipe, find_direction_of_trial
 from trainables.config.trial import Trial
 from trainables.training import memory, sampling
@@ -58,7 +58,7 @@ def find_gpu_name() -> str | None:
     return next((name for name in GPU_RATES if models and name in models[0]), None)
 
 
-def check_memory_fits(needs: Sequence[MemoryNeed]) -> None:
+def check_memory_fits(needs: Sequence[RankMemoryNeed]) -> None:
     """Raise InputError on trials that cannot fit, with the numbers of the largest."""
     tight = [need for need in needs if not need.fit.fits]
     if not tight:
@@ -76,7 +76,7 @@ def check_memory_fits(needs: Sequence[MemoryNeed]) -> None:
     )
 
 
-def list_memory_needs(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None) -> tuple[MemoryNeed, ...]:
+def list_memory_needs(sweep: Sweep, trials: Sequence[Trial], shape: ModelShape | None) -> tuple[RankMemoryNeed, ...]:
     """Return the memory that trials need; nothing if the model's sizes are not known before it is fetched."""
     if shape is None:
         return ()
@@ -89,10 +89,10 @@ def list_memory_needs(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None
         (one.method, one.rectifier.name, one.benchmark.split, one.training, one.objective, one.rectifier.parts): one
         for one in trials
     }
-    needs: dict[tuple[str, str, str], MemoryNeed] = {}
+    needs: dict[tuple[str, str, str], RankMemoryNeed] = {}
     for (method, rectifier, split, *_), trial in kinds.items():  # of each cell the trial that takes most
         longest = sizes[trial.benchmark, trial.training.max_length].longest
-        need = MemoryNeed(method, rectifier, split, memory.fit_trial_to_memory(trial, shape, longest, device))
+        need = RankMemoryNeed(method, rectifier, split, memory.fit_trial_to_memory(trial, shape, longest, device))
         cell = (method, rectifier, split)
         needs[cell] = max(needs.get(cell, need), need, key=lambda one: one.fit.peak.total)
     return tuple(needs.values())
@@ -107,7 +107,9 @@ def estimate_device_rates(resources: Resources) -> dict[str, float]:
     return {"launch": LAUNCH_SECONDS} | {name: part * share * peak[name] for name, share in shares.items()}
 
 
-def estimate_training_seconds(trial: Trial, shape: Shape, points: int, tokens: float, rows: int, rates: Rates) -> float:
+def estimate_training_seconds(
+    trial: Trial, shape: ModelShape, points: int, tokens: float, rows: int, rates: Rates
+) -> float:
     """Return the seconds of training on `points` forget rows of `tokens` tokens on average, `rows` in a pass."""
     once = 8 if trial.resources.gradient_checkpointing else 6
     each = shape.parameter_count / rates[trial.resources.precision] / trial.resources.ranks
@@ -128,7 +130,9 @@ def estimate_training_seconds(trial: Trial, shape: Shape, points: int, tokens: f
     return sampling.count_steps(trial.training, points) * passes * max(once * batch * tokens * each, launching)
 
 
-def estimate_evaluation_seconds(trial: Trial, shape: Shape, points: int, size: EvaluationSize, rates: Rates) -> float:
+def estimate_evaluation_seconds(
+    trial: Trial, shape: ModelShape, points: int, size: EvaluationSize, rates: Rates
+) -> float:
     """Return the seconds of all evaluations of a trial, of mixtures at most.
 
     Ranks share an evaluation, but for those of task vectors and mixtures, where the others wait for the first.
@@ -166,7 +170,7 @@ def text_sizes(sweep: Sweep, benchmark: Benchmark, training: Training) -> tuple[
     return replace(text, points=points), asked
 
 
-def estimate_trial_seconds(plan: Plan, shape: Shape) -> float | None:
+def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | None:
     """Return the seconds of all trials one after another; None where the number of rows is not known.
 
     The known trials of an Optuna study stand for all that it is to have.
@@ -193,7 +197,7 @@ def estimate_trial_seconds(plan: Plan, shape: Shape) -> float | None:
     return total
 
 
-def estimate_model_making_seconds(plan: Plan, shape: Shape, recipes: Sequence[Recipe], evaluations: int) -> float:
+def estimate_model_making_seconds(plan: Plan, shape: ModelShape, recipes: Sequence[Recipe], evaluations: int) -> float:
     """Return the seconds for models, those from one base side by side, and evaluations of target and retain models.
 
     A target model that is to answer neutral prompts does that, too, and a model that is written is measured again.

@@ -7,7 +7,7 @@ from typing import Any
 from platform.plan.models import ReferenceModel
 from platform.plan.spaces import Space
 from search_spaces.schema.sweep import Range, Sweep
-from trainables.config.settings import Benchmark, Shape
+from trainables.config.settings import Benchmark, ModelShape
 from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import Trial
 from trainables.data.hub_folders import HubRequirement
@@ -15,7 +15,7 @@ from trainables.training.memory import MemoryFit
 
 
 @dataclass(frozen=True)
-class MemoryNeed:
+class RankMemoryNeed:
     """The memory that the trials of one method, rectifier and split need."""
 
     method: str
@@ -52,16 +52,16 @@ class Plan:
     hub: tuple[HubRequirement, ...]
     budget: int | None = None
     """Trials of each study with `optuna`, None of another strategy."""
-    needs: tuple[MemoryNeed, ...] = ()
+    needs: tuple[RankMemoryNeed, ...] = ()
     """The memory of its kinds of trials; empty if the model's sizes are not known."""
-    shape: Shape | None = None
+    shape: ModelShape | None = None
     """Sizes of the target model, None where they are not known before it is fetched."""
     warnings: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     """The studies that `--only` leaves out."""
 
     @property
-    def largest_memory_need(self) -> MemoryNeed | None:
+    def largest_memory_need(self) -> RankMemoryNeed | None:
         return max(self.needs, key=lambda need: need.fit.peak.total, default=None)
 
     @property

@@ -46,7 +46,7 @@ class NodeLimits:
     least: int = 0
 
 
-def count_ranks(node: NodeKind, wanted: Resources) -> int:
+def count_ranks_per_node(node: NodeKind, wanted: Resources) -> int:
     """Return how many ranks of a trial a node holds. A part of a GPU lies on one GPU."""
     count = int(node.cpus / wanted.cpus + TOLERANCE)
     if 0 < wanted.gpus < 1:
@@ -56,12 +56,12 @@ def count_ranks(node: NodeKind, wanted: Resources) -> int:
 
 def fits_on_one_node(kinds: Iterable[NodeKind], wanted: Resources) -> bool:
     """Return whether some node holds all ranks of a trial."""
-    return any(kind.most and count_ranks(kind, wanted) >= wanted.ranks for kind in kinds)
+    return any(kind.most and count_ranks_per_node(kind, wanted) >= wanted.ranks for kind in kinds)
 
 
 def count_concurrent(kinds: Sequence[NodeKind], wanted: Resources) -> int:
     """Return how many trials all nodes hold at a time: each on one node if some node holds one, else across nodes."""
-    each = [(kind.most, count_ranks(kind, wanted)) for kind in kinds]
+    each = [(kind.most, count_ranks_per_node(kind, wanted)) for kind in kinds]
     if fits_on_one_node(kinds, wanted):
         return sum(most * (ranks // wanted.ranks) for most, ranks in each)
     return sum(most * ranks for most, ranks in each) // wanted.ranks
@@ -115,7 +115,7 @@ def count_local_gpus() -> int:
     return found if visible is None else min(found, len([part for part in visible.split(",") if part.strip()]))
 
 
-def describe_resource_shortages(wanted: Resources, address: str | None) -> list[str]:
+def describe_local_shortages(wanted: Resources, address: str | None) -> list[str]:
     """Return what a trial asks for beyond this machine, in words; nothing where a cluster runs it."""
     if resolve_address(address) != LOCAL_RAY:
         return []

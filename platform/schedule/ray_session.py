@@ -79,7 +79,7 @@ def check_head(place: str) -> None:
             call_within(ANSWER_SECONDS, f"Ray at {place}", grpc.channel_ready_future(channel).result)
 
 
-def watch_head(place: str, resume: str) -> None:
+def exit_if_head_is_lost(place: str, resume: str) -> None:
     """Print how to go on, and end this thread, where Ray's head answers neither now nor LOST_SECONDS later."""
     for wait in (0.0, LOST_SECONDS):
         time.sleep(wait)

@@ -82,7 +82,7 @@ def main(
         sweep = sweep.model_copy(update={"resources": capacity.share_gpu_among_trials(plan, options.address)})
         plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
     state, slots, aside = _check_plan(plan, store, options)
-    lacks = capacity.describe_resource_shortages(sweep.resources, options.address)
+    lacks = capacity.describe_local_shortages(sweep.resources, options.address)
     if dry_run:
         document = describe_plan(state, store, options.keep, slots, aside=aside, lacks=lacks)
         cli.print_line(json.dumps(document, indent=2) if as_json else "\n".join(format_dry_run(state, document, slots)))

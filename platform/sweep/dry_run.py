@@ -9,7 +9,7 @@ from platform.plan.plan import Plan
 from platform.schedule.capacity import TOLERANCE
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState
-from platform.sweep.hub_download import describe_missing
+from platform.sweep.hub_download import describe_start_needs
 from search_spaces.schema.sweep import Range, axis_to_json
 from trainables.benchmarks.own import row_files
 from trainables.common.wording import format_amount, format_bytes, format_count, format_duration
@@ -103,7 +103,7 @@ def _describe_memory(plan: Plan) -> str:
 def _estimate_time(state: SweepState, store: Storage, slots: int) -> dict[str, Any]:
     """Return the GPU-hours of all trials, and the seconds until those that are left have run; None if not known."""
     plan, resources, shape = state.plan, state.plan.sweep.resources, state.plan.shape
-    every = costs.estimate_trial_seconds(plan, shape) if shape else None
+    every = costs.estimate_seconds_of_all_trials(plan, shape) if shape else None
     if every is None or shape is None:
         return {"gpu_hours": None, "seconds": None}
     recipes = [recipe for recipe in plan.recipes if not store.exists(store.model(recipe.id()))]
@@ -151,5 +151,5 @@ def describe_plan(
         "damaged": [str(path) for path in state.damaged],
         "warning": state.warning(),
         "set_aside": aside,
-        "needs": [*lacks, *describe_missing(plan.sweep, plan.hub, store), *filter(None, [shortage])],
+        "needs": [*lacks, *describe_start_needs(plan.sweep, plan.hub, store), *filter(None, [shortage])],
     }

@@ -11,7 +11,7 @@ from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
 
 
-def describe_missing(sweep: Sweep, required: Iterable[HubRequirement], store: Storage) -> tuple[str, ...]:
+def describe_start_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Storage) -> tuple[str, ...]:
     """Return what a start needs beyond its plan, as texts: GPUs, and what the storage lacks of the hub."""
     gpus = sweep.resources.gpus * sweep.resources.ranks
     needs = [f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)"] if gpus else []

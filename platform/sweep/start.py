@@ -72,9 +72,9 @@ def run_plan(state: SweepState, store: Storage, command: str, options: StartOpti
     lacking = any(store.read_evaluation(ref.evaluation) is None for ref in plan.references)
     if state.number_to_run or plan.sweep.export or lacking or list_trials_to_attack(plan, store):
         with record_gpu_seconds(stopper, spent, store):
-            from platform.sweep import run_on_ray  # Ray, which reads its settings when it is imported
+            from platform.sweep import run_sweep_on_ray  # Ray, which reads its settings when it is imported
 
-            mirror = run_on_ray.run_on_ray(state, store, command, stopper, options)
+            mirror = run_sweep_on_ray.run_sweep_on_ray(state, store, command, stopper, options)
         if mirror is None:
             return 1
         remove_ray_folder()

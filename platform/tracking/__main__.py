@@ -30,12 +30,12 @@ def main(
     if action != "sync":
         raise InputError(f"unknown action '{action}'; known: sync")
     store = open_storage(location)
-    count = sync_sweep(manifest.load_manifest(name, store), store)
+    count = log_sweep_to_mlflow(manifest.load_manifest(name, store), store)
     cli.print_line(f"{count} trials in {tracking_uri(store)}")
     return 0
 
 
-def sync_sweep(sweep: SweepFile, store: Storage) -> int:
+def log_sweep_to_mlflow(sweep: SweepFile, store: Storage) -> int:
     """Log every trial of a sweep that has a result; return how many. Raises InputError while its driver runs."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError

@@ -1,7 +1,7 @@
 """Llama 2 with 7B parameters as TOFU and MUSE use it, and ICLM, which has its sizes."""
 
 from search_spaces.schema.backbones import Backbone, list_open_unlearning_models, tofu_recipe
-from trainables.config.settings import Model, Shape
+from trainables.config.settings import Model, ModelShape
 
 
 def _muse(corpus: str) -> tuple[tuple[str, Model], ...]:
@@ -10,7 +10,9 @@ def _muse(corpus: str) -> tuple[tuple[str, Model], ...]:
     return tuple((role, Model(path=path, tokenizer="meta-llama/Llama-2-7b-hf")) for role, path in found.items())
 
 
-LLAMA_7B = Shape(hidden=4096, layers=32, heads=32, kv_heads=32, head_size=128, intermediate=11008, vocabulary=32000)
+LLAMA_7B = ModelShape(
+    hidden=4096, layers=32, heads=32, kv_heads=32, head_size=128, intermediate=11008, vocabulary=32000
+)
 
 LLAMA2 = Backbone(
     name="Llama-2-7B-chat",

@@ -1,13 +1,13 @@
 """Phi-1.5 with 1.4B parameters, and Zephyr with 7B, which WMDP unlearns from."""
 
 from search_spaces.schema.backbones import Backbone, tofu_recipe
-from trainables.config.settings import Model, Shape
+from trainables.config.settings import Model, ModelShape
 
 PHI = Backbone(
     name="Phi-1.5",
     base=Model(path="microsoft/phi-1_5"),
     template="phi",
-    shape=Shape(
+    shape=ModelShape(
         hidden=2048, layers=24, heads=32, kv_heads=32, head_size=64, intermediate=8192, vocabulary=51200, gated=False
     ),
     lr=2e-5,
@@ -20,7 +20,7 @@ ZEPHYR = Backbone(
     name="Zephyr-7B-beta",
     base=Model(path="HuggingFaceH4/zephyr-7b-beta"),
     template="zephyr",
-    shape=Shape(hidden=4096, layers=32, heads=32, kv_heads=8, head_size=128, intermediate=14336, vocabulary=32000),
+    shape=ModelShape(hidden=4096, layers=32, heads=32, kv_heads=8, head_size=128, intermediate=14336, vocabulary=32000),
     lr=4e-6,
 )
 """WMDP's target model is the base itself: nothing is fine-tuned, and there is no retain model."""

@@ -3,7 +3,7 @@
 Published checkpoints are used where there are some; other TOFU models are fine-tuned by TOFU's own recipe.
 """
 
-from trainables.config.settings import FrozenSettings, Model, Precision, Shape, Training
+from trainables.config.settings import FrozenSettings, Model, ModelShape, Precision, Training
 
 GATED_HUB_PREFIXES = ("meta-llama/", "google/gemma")
 
@@ -19,7 +19,7 @@ class Backbone(FrozenSettings):
     name: str
     base: Model | None = None
     template: str
-    shape: Shape
+    shape: ModelShape
     lr: float
     precision: Precision = "bf16"
     published: tuple[tuple[str, Model], ...] = ()
@@ -37,7 +37,9 @@ def tofu_recipe(lr: float) -> Training:
     return Training(lr=lr, epochs=5, batch_size=32, schedule="linear", warmup_steps=125, weight_decay=0.01)
 
 
-def tofu_backbone(path: str, *, template: str, shape: Shape, published: tuple[tuple[str, Model], ...] = ()) -> Backbone:
+def tofu_backbone(
+    path: str, *, template: str, shape: ModelShape, published: tuple[tuple[str, Model], ...] = ()
+) -> Backbone:
     """Return a backbone that is called as its base on the hub, fine-tuned by TOFU's recipe and unlearned at 1e-5."""
     made = {"name": path.rpartition("/")[2], "base": Model(path=path), "lr": 1e-5, "finetuning": tofu_recipe(1e-5)}
     return Backbone.model_validate(made | {"template": template, "shape": shape, "published": published})

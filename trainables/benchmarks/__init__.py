@@ -30,7 +30,7 @@ def get_benchmark(name: str) -> BenchmarkBase:
         raise InputError(f"trainables/benchmarks/{name}: {first_error_line(error)}") from error
 
 
-def measure_halves(benchmark: Benchmark, records: Records, reference: Any) -> list[Metrics] | None:
+def measure_each_half(benchmark: Benchmark, records: Records, reference: Any) -> list[Metrics] | None:
     """Return the metrics on either half of the rows: one to choose by, one to report. None if a half lacks a task."""
     tasks = {record["task"] for record in records}
     parts = [every_other(records, which) for which in (0, 1)]

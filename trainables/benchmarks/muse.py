@@ -118,7 +118,7 @@ class MuseBenchmark(base.BenchmarkBase):
         return forget, retain
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-        cut = text_blocks.pack_texts if RULES[benchmark.dialect].wrap else text_blocks.retokenize_blocks
+        cut = text_blocks.pack_texts_into_blocks if RULES[benchmark.dialect].wrap else text_blocks.retokenize_blocks
         sides = self.training_rows(benchmark)
         forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in sides)
         return forget, retain

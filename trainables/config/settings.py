@@ -51,7 +51,7 @@ class Model(FrozenSettings):
         return {"path": value} if isinstance(value, str) else value
 
 
-class Shape(FrozenSettings):
+class ModelShape(FrozenSettings):
     """Sizes of a decoder, which decide its memory and time."""
 
     hidden: int
@@ -241,7 +241,7 @@ class Training(FrozenSettings):
 
 
 class Resources(FrozenSettings):
-    """Hardware of one trial. `cpus` is also the number of threads, because sums depend on it."""
+    """Hardware of one trial; `cpus` and `gpus`: of a rank. `cpus` is also the number of threads: sums depend on it."""
 
     ranks: Count = 1
     zero_stage: int | None = Field(default=None, ge=0, le=3)

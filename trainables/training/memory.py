@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
-from trainables.config.settings import CACHED_TOKENS, LABELS_AT_ONCE, Resources, Shape
+from trainables.config.settings import CACHED_TOKENS, LABELS_AT_ONCE, ModelShape, Resources
 from trainables.config.trial import Trial
 from trainables.methods import method_constants
 
@@ -101,11 +101,11 @@ def compute_usable_gpu_share(resources: Resources) -> float:
     return 1.0 if resources.gpus >= 1 else MEMORY_SHARE * resources.gpus
 
 
-def parse_model_shape(settings: Mapping[str, Any]) -> Shape | None:
+def parse_model_shape(settings: Mapping[str, Any]) -> ModelShape | None:
     """Return the sizes in a config.json; None if it names them in another way, or has something else there."""
     try:
         heads, hidden = settings["num_attention_heads"], settings["hidden_size"]
-        return Shape(
+        return ModelShape(
             hidden=hidden,
             layers=settings["num_hidden_layers"],
             heads=heads,
@@ -182,7 +182,7 @@ def choose_fitting_zero_stage(trial: Trial, parameters: int, trained: int, memor
 
 
 def estimate_peak(
-    trial: Trial, shape: Shape, stage: int, rows: int, length: int, limit: float | None = None
+    trial: Trial, shape: ModelShape, stage: int, rows: int, length: int, limit: float | None = None
 ) -> PeakMemory:
     """Return the peak of a trial that reads `rows` rows of at most `length` tokens at a time, all of them labels.
 
@@ -216,7 +216,7 @@ def estimate_peak(
     return PeakMemory(held, process, taken, activations, copy + _evaluation_bytes(tokens, shape, width))
 
 
-def _count_trained(trial: Trial, shape: Shape) -> int:
+def _count_trained(trial: Trial, shape: ModelShape) -> int:
     if METHODS[trial.method].steers:
         return 3 * shape.hidden * shape.intermediate
     rank = trial.training.lora_rank
@@ -228,7 +228,7 @@ def _count_trained(trial: Trial, shape: Shape) -> int:
     return rank * shape.layers * sides
 
 
-def _token_bytes(trial: Trial, shape: Shape, length: int) -> float:
+def _token_bytes(trial: Trial, shape: ModelShape, length: int) -> float:
     """Return what layers and loss keep of one token for the backward pass.
 
     A layer: norms in fp32 and their results, queries, keys, values, output, five vectors of the feed-forward, a mask.
@@ -246,7 +246,9 @@ def _token_bytes(trial: Trial, shape: Shape, length: int) -> float:
     return layers + shape.vocabulary * (24 if distributions else 12)
 
 
-def choose_evaluation_token_budget(resources: Resources, shape: Shape | None, width: int, room: float | None) -> int:
+def choose_evaluation_token_budget(
+    resources: Resources, shape: ModelShape | None, width: int, room: float | None
+) -> int:
     """Return the padded tokens of an evaluation's pass: as set, or as many as `room` bytes of a GPU hold.
 
     `shape` None, `room` None: where sizes are not known, and on a CPU.
@@ -261,14 +263,14 @@ def choose_evaluation_token_budget(resources: Resources, shape: Shape | None, wi
     return tokens
 
 
-def _evaluation_bytes(tokens: int, shape: Shape, width: int) -> float:
+def _evaluation_bytes(tokens: int, shape: ModelShape, width: int) -> float:
     """Return the bytes of keys and values of generations, or of a pass over answers, of which all tokens are labels."""
     kept = 2 * (shape.layers + 1) * shape.kv_heads * shape.head_size * width
     read = width * (shape.vocabulary + 8 * shape.hidden + 3 * shape.intermediate)
     return max(tokens * CACHED_TOKENS * kept, tokens * read + min(tokens, LABELS_AT_ONCE) * 8 * shape.vocabulary)
 
 
-def fit_trial_to_memory(trial: Trial, shape: Shape, longest: int, memory: float | None) -> MemoryFit:
+def fit_trial_to_memory(trial: Trial, shape: ModelShape, longest: int, memory: float | None) -> MemoryFit:
     """Return ZeRO stage and micro-batch on devices of `memory` bytes, as far as the configuration leaves them open.
 
     The micro-batch is the share of a rank in as few equal parts as fit; one row that is too large shows in `Fit.fits`.

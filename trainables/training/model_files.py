@@ -8,7 +8,7 @@ from typing import Any
 
 from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, first_error_line
-from trainables.config.settings import Model, Shape
+from trainables.config.settings import Model, ModelShape
 from trainables.data import hub_folders
 from trainables.storage.atomic_files import publish_folder, read_json, write_json
 from trainables.training import memory, weight_files
@@ -69,7 +69,7 @@ def fingerprint_model(model: Model) -> str:
     return f"{found}+{fingerprints.hash_tokenizer(typed_paths.expand_home(model.tokenizer))}"
 
 
-def read_model_shape(model: Model) -> Shape | None:
+def read_model_shape(model: Model) -> ModelShape | None:
     """Return the sizes in the model's configuration, of a hub id too; None if it names them in another way."""
     from transformers import AutoConfig
 

@@ -208,7 +208,7 @@ class StepSelection:
     def _make_evaluation(self, network: Any, metrics: Metrics, rows: Rows) -> Evaluation:
         target = weights_on_disk.open_weights(self.trial.target)
         metrics["relative_change"] = weights_on_disk.relative_change(network, target)
-        return {"metrics": metrics, "halves": benchmarks.measure_halves(self.trial.benchmark, rows, self.reference)}
+        return {"metrics": metrics, "halves": benchmarks.measure_each_half(self.trial.benchmark, rows, self.reference)}
 
     def _find_target(self) -> Evaluation:
         """Return the target model's evaluation: the one that the sweep made, or else one that is made here, once."""

@@ -103,7 +103,7 @@ def ensure_evaluation(
         "model": subject.model_dump(mode="json"),
         **evaluation.evaluation_document(on, found, records),
         "metrics": found,
-        "halves": benchmarks.measure_halves(on, records, reference),
+        "halves": benchmarks.measure_each_half(on, records, reference),
         **provenance.collect_provenance(),
     }
     atomic_files.write_json(folder / RESULT, result)

@@ -13,7 +13,16 @@ from search_spaces.backbones.llama2 import LLAMA2
 from tests.support import small_sweep, tiny
 from trainables.benchmarks.base import EvaluationSize
 from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark, Calibration, Model, Rectifier, Resources, Shape, TaskVector, Training
+from trainables.config.settings import (
+    Benchmark,
+    Calibration,
+    Model,
+    ModelShape,
+    Rectifier,
+    Resources,
+    TaskVector,
+    Training,
+)
 from trainables.config.trial import Trial
 from trainables.data import fictional
 from trainables.storage.folder_storage import Storage
@@ -51,7 +60,7 @@ def test_parameters_are_those_of_the_model() -> None:
         weights = sum(each.numel() for name, each in network.named_parameters() if not name.endswith("bias"))
         assert shape.parameter_count == pytest.approx(weights, rel=0 if shape.gated else 0.005)
         assert shape.gated == (network is not networks[2])
-    assert memory.parse_model_shape(networks[1].config.to_dict()) == Shape(
+    assert memory.parse_model_shape(networks[1].config.to_dict()) == ModelShape(
         hidden=32, layers=2, heads=4, kv_heads=2, head_size=16, intermediate=48, vocabulary=128, tied=True
     )
     unknown = {"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257}
@@ -143,11 +152,11 @@ def test_what_cannot_fit_is_refused_with_the_numbers(store: Storage) -> None:
 H100 = Resources(gpus=1, precision="bf16", gpu_name="H100", evaluation_tokens=4096)
 CORE = Resources(evaluation_tokens=4096)
 ONE: dict[str, Any] = {"hidden": 2048, "layers": 16, "heads": 32, "kv_heads": 8, "head_size": 64}
-LLAMA_1B = Shape(**ONE, intermediate=8192, vocabulary=128256, tied=True)
+LLAMA_1B = ModelShape(**ONE, intermediate=8192, vocabulary=128256, tied=True)
 TINY: dict[str, Any] = {"hidden": 128, "layers": 4, "heads": 4, "kv_heads": 4, "head_size": 32}
-TOFU_TINY = Shape(**TINY, intermediate=384, vocabulary=2048)
+TOFU_TINY = ModelShape(**TINY, intermediate=384, vocabulary=2048)
 SMOLLM: dict[str, Any] = {"hidden": 576, "layers": 30, "heads": 9, "kv_heads": 3, "head_size": 64}
-SMOLLM2 = Shape(**SMOLLM, intermediate=1536, vocabulary=49152, tied=True)
+SMOLLM2 = ModelShape(**SMOLLM, intermediate=1536, vocabulary=49152, tied=True)
 
 
 def test_training_by_hand() -> None:
@@ -212,7 +221,12 @@ ROWS_160, OWN_ROWS, FORGET05 = EvaluationSize(89600, 32000), EvaluationSize(4976
     ids=["1B on an H100", "135M on an H100", "tofu_tiny on a core", "135M on a core"],
 )
 def test_estimates_are_within_a_factor_of_one_and_a_half(
-    resources: Resources, shape: Shape, steps: int | None, text: tuple[int, float], rows: EvaluationSize, seconds: Any
+    resources: Resources,
+    shape: ModelShape,
+    steps: int | None,
+    text: tuple[int, float],
+    rows: EvaluationSize,
+    seconds: Any,
 ) -> None:
     """docs/LOG.md, 26 November, and docs/reproduction.md (processor seconds; the last trained 24 rows, of 64 here)."""
     config = trial(method="npo", rectifier=GRU, resources=resources, training=Training(lr=1e-5, max_steps=steps))

@@ -7,7 +7,7 @@ import pytest
 from platform.plan.plan import Plan
 from platform.state import manifest, trial_outcomes
 from platform.sweep import dry_run
-from platform.sweep.hub_download import describe_missing
+from platform.sweep.hub_download import describe_start_needs
 from tests.support import own_rows, tiny
 from tests.support.small_sweep import Small, plan_named
 from trainables.common.errors import InputError
@@ -105,7 +105,7 @@ def test_a_model_that_never_saw_the_rows_leaves_trials_and_name_as_they_are(
 
 def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], store: Storage) -> None:
     found = plan(store, HUB_MODEL, files, "benchmark.tasks=mmlu", "benchmark.sources=mmlu=cais/mmlu")
-    questions, model = describe_missing(found.sweep, found.hub, store)
+    questions, model = describe_start_needs(found.sweep, found.hub, store)
     assert questions.startswith("data set cais/mmlu from the hub; without a network, on the machine that runs the")
     assert questions.endswith(", or --set benchmark.sources=mmlu=DIR\n  not checked: needs the hub")
     first, download, checked = model.splitlines()

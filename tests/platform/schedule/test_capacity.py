@@ -49,7 +49,7 @@ def node(resources: dict[str, float], alive: bool = True) -> dict[str, Any]:
 )
 def test_ranks_on_a_node(cpus: int, gpus: float, expected: int) -> None:
     """A part of a GPU lies on one GPU: three trials of 0.3, not 26 on eight."""
-    assert capacity.count_ranks(NodeKind(96, 8, 1), Resources(cpus=cpus, gpus=gpus)) == expected
+    assert capacity.count_ranks_per_node(NodeKind(96, 8, 1), Resources(cpus=cpus, gpus=gpus)) == expected
 
 
 def packed(free: tuple[int, ...], ranks: int) -> int:

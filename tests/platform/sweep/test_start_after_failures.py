@@ -10,7 +10,7 @@ from platform.schedule.ray_session import Placement
 from platform.state import manifest
 from platform.state.limits import SweepStopper
 from platform.state.trial_outcomes import SweepState
-from platform.sweep.run_on_ray import make_searcher
+from platform.sweep.run_sweep_on_ray import make_searcher
 from tests.support import starts
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, refuse

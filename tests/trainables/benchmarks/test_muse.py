@@ -32,7 +32,7 @@ def on(data: Path, dialect: Any = "paper", **settings: Any) -> Benchmark:
 
 def test_wrapped_rows_are_the_stream_and_its_beginning_again() -> None:
     tokenizer, texts = tiny.tokenizer(), [tiny.text(seed, 9) for seed in range(3)]
-    found = text_blocks.pack_texts(tokenizer, texts, 40)
+    found = text_blocks.pack_texts_into_blocks(tokenizer, texts, 40)
     assert {len(row.input_ids) for row in found} == {40}
     assert {row.input_ids[0] for row in found} == {tokenizer.bos_token_id}
     assert {row.answer_start for row in found} == {1}
@@ -41,7 +41,7 @@ def test_wrapped_rows_are_the_stream_and_its_beginning_again() -> None:
     assert laid[: len(stream)] == stream
     assert laid[len(stream) :] == stream[: len(laid) - len(stream)]
     assert 0 < len(laid) - len(stream) < 39
-    (row,) = text_blocks.pack_texts(tokenizer, ["ab"], 8)
+    (row,) = text_blocks.pack_texts_into_blocks(tokenizer, ["ab"], 8)
     assert tokenizer.decode(row.input_ids[1:]) == "abababa"
 
 

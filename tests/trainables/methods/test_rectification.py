@@ -17,7 +17,7 @@ from scipy import optimize
 
 from trainables.config.method_tables import RECTIFIERS, RETAIN_PASS
 from trainables.methods import rectifiers
-from trainables.methods.rectifiers import GRU, Outcome, PlainRectifier, TwoGradients
+from trainables.methods.rectifiers import GRU, ClippingRectifier, Outcome, TwoGradients
 
 ROUNDING = 1e-6
 """Relative to ||g|| (or ||g|| ||m||): some ten roundings of fp32, whose unit is 6e-8."""
@@ -183,7 +183,7 @@ def test_a_zero_retain_gradient_changes_nothing_and_a_zero_gradient_stays_zero()
 def test_plain_with_tau_is_gradient_clipping(pair: Pair, tau: float) -> None:
     g = whole(pair.gradient)
     norm = float(np.linalg.norm(g))
-    told = PlainRectifier(tau=tau).apply(pair.gradient, alone)
+    told = ClippingRectifier(tau=tau).apply(pair.gradient, alone)
     assert whole(pair.gradient) == pytest.approx(g * min(1.0, tau / norm) if norm else g, abs=1e-7)
     assert told.grad_norm == pytest.approx(norm)
     assert told.rectified_norm == pytest.approx(min(norm, tau))

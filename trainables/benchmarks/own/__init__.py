@@ -237,7 +237,7 @@ class OwnBenchmark(base.BenchmarkBase):
         return [np.array(rows) for rows in found if rows]
 
     def make_reference_document(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
-        return {TARGET_FIELD: kept_answers.summarise_target_answers(records)}
+        return {TARGET_FIELD: kept_answers.list_target_scores_to_keep(records)}
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Any:
         """Return the target model's evaluation. Raises InputError if it is of other rows."""

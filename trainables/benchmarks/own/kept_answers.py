@@ -14,8 +14,8 @@ LEAST = 0.1
 """What the target model must have of something, at least, for a share of it to say anything."""
 
 
-def summarise_target_answers(records: Records) -> dict[str, Any]:
-    """Return of each row of a set whether it is said (None: it tells no fact), and its exact memorisation."""
+def list_target_scores_to_keep(records: Records) -> dict[str, Any]:
+    """Return of each row to keep whether the target says it (None: it tells no fact), and its exact memorisation."""
     found: dict[str, Any] = {task: [] for task in SETS_TO_KEEP}
     for row in (row for row in records if row["task"] in SETS_TO_KEEP):
         found[row["task"]].append([None if row["is_text"] else row.get("said"), row["exact_memorisation"]])

@@ -17,17 +17,26 @@ from trainables.methods.rectifiers.base import (
     inner_product,
     triton_kernels_for,
 )
-from trainables.methods.rectifiers.gru import GRU, PlainRectifier
+from trainables.methods.rectifiers.gru import GRU, ClippingRectifier
 from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
 from trainables.methods.rectifiers.two_gradients import TwoGradients
 
-__all__ = ["DEGENERATE", "GRU", "AdamSecondMoments", "Combination", "Outcome", "PlainRectifier", "Rectifier", "Reduce"]
+__all__ = [
+    "DEGENERATE",
+    "GRU",
+    "AdamSecondMoments",
+    "ClippingRectifier",
+    "Combination",
+    "Outcome",
+    "Rectifier",
+    "Reduce",
+]
 __all__ += ["Shard", "TensorSegments", "TwoGradients", "dot_products", "inner_product", "make_rectifier"]
 __all__ += ["triton_kernels_for"]
 
 RECTIFIER_CLASSES: dict[str, Any] = {
-    "none": PlainRectifier,
-    "clip": PlainRectifier,
+    "none": ClippingRectifier,
+    "clip": ClippingRectifier,
     "agem": GRU,  # A-GEM (Chaudhry et al., 2019): with this step's retain gradient for the average, without clipping
     "pcgrad": rules.PCGrad,
     "pcgrad_symmetric": rules.SymmetricPCGrad,

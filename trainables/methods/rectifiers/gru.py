@@ -83,7 +83,7 @@ class GRU(AveragingRectifier):
         return replace(found, cos_after=float(reduce(base.inner_product(gradient, self.average))) / lengths)
 
 
-class PlainRectifier(Rectifier):
+class ClippingRectifier(Rectifier):
     """No rectification; with `tau`, gradient clipping alone (the paper's ablation "w/ GC")."""
 
     def __init__(self, gamma: None = None, tau: float | None = None) -> None:

@@ -43,7 +43,7 @@ from trainables.workers.launcher import LAUNCHER_RESOURCES, train_ranks
 from trainables.workers.ray_processes import TrialActor
 
 
-def run_on_ray(
+def run_sweep_on_ray(
     state: SweepState, store: Storage, command: str, stopper: SweepStopper, options: StartOptions
 ) -> MlflowMirror | None:
     """Prepare, run what is left, attack and export the chosen trials; return MLflow's thread, None if that failed."""
@@ -54,7 +54,9 @@ def run_on_ray(
         growth = ray_session.start_session(options.address)
         ray_session.wait_for_nodes(growth, print_line)
         ray_session.probe_ray_nodes(print_line)
-        look = partial(ray_session.watch_head, ray.get_runtime_context().gcs_address, format_resume_command(command))
+        look = partial(
+            ray_session.exit_if_head_is_lost, ray.get_runtime_context().gcs_address, format_resume_command(command)
+        )
         if not resolve_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
             watch.enter_context(call_periodically(look, RAYLET_CHECK_SECONDS))
         placement = ray_session.choose_placement(growth, resources, options.max_concurrent, print_line)
