@@ -105,6 +105,7 @@ def put(small: Small, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
     """What stands in the place of a person's files and folders."""
     place = tmp_path_factory.mktemp("mine")
     own = {f"{part}={part}.jsonl": f"{part}={file}" for part, file in tiny.own(place / "rows").items()}
+    own["retain=auto,retain.jsonl"] = own["retain=retain.jsonl"].replace("=", "=auto,", 1)
     for name in ("1.jsonl", "2.jsonl"):
         tiny.write_rows(place / "requests" / name, [{"text": tiny.text(len(name), 9)}])
     own["requests=DIR"] = f"requests={place / 'requests'}"
