@@ -5,8 +5,6 @@ its lines are what the command prints into a pipe, and appear in the order and a
 in SECONDS altogether. Nothing is left out; long lines are wrapped.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import subprocess

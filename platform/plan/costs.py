@@ -200,7 +200,7 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
 def estimate_model_making_seconds(plan: Plan, shape: ModelShape, recipes: Sequence[Recipe], evaluations: int) -> float:
     """Return the seconds for models, those from one base side by side, and evaluations of target and retain models.
 
-    A target model that is to answer neutral prompts does that, too, and a model that is written is measured again.
+    A model that is to answer neutral prompts does that, too, and one that is written is measured again.
     """
     first, authors, rates = plan.trials[0], plan.sweep.fictional, estimate_device_rates(plan.sweep.resources)
     text, asked = text_sizes(plan.sweep, first.benchmark, first.training)
@@ -210,7 +210,7 @@ def estimate_model_making_seconds(plan: Plan, shape: ModelShape, recipes: Sequen
     made = sum(
         estimate_training_seconds(one, shape, count + OTHER_ROWS, text.mean, rows, rates) for one in trained.values()
     )
-    if not row_files.has_model_answers(first.benchmark):
+    if not row_files.has_model_answers(first.benchmark) or any(recipe.answers for recipe in recipes):
         words = EvaluationSize(0, len(model_answers.read_prompts()) * model_answers.MAX_TOKENS)
         made += estimate_evaluation_seconds(plain, shape, 0, words, rates)
     evaluations += plan.sweep.export

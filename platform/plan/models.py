@@ -149,7 +149,6 @@ class ModelFinder:
     def _plan_recipe(self, configs: tuple[str, ...], training: Training, base: Model | None, seed: int = 0) -> Model:
         trained, backbone, benchmark = self.sweep.model_training, self.sweep.backbone, self.benchmark
         precision = backbone.precision if backbone else "fp32"
-        answered = base and backbone and backbone.finetuning_answers
         data = str(benchmark.fingerprint)
         if not benchmark.is_fictional:
             if raw_rows.is_local_folder(benchmark.data):
@@ -165,7 +164,9 @@ class ModelFinder:
             revision=benchmark.revision,
             data_fingerprint=data,
             configs=configs,
-            answers=model_answers.answers_id(base, benchmark.template, precision) if base and answered else None,
+            answers=model_answers.answers_id(base, benchmark.template, precision)
+            if base and backbone and backbone.finetuning_answers
+            else None,
             template=benchmark.template,
             dialect=benchmark.dialect,
             training=training,

@@ -12,8 +12,8 @@ class Backbone(FrozenSettings):
     """A base model, and its published forms by role (`full`, `retain95`, ... of TOFU; `target`, `retain` of MUSE).
 
     `corpus`: the MUSE split that its forms are of. `lr` is the paper's for unlearning, or that of the framework which
-    uses the model; `finetuning` the recipe of TOFU's models that nobody published,
-    with `finetuning_answers` on the base model's own answers to the neutral prompts, too: less of it is lost.
+    uses the model; `finetuning` the recipe of TOFU's models that nobody published.
+    `finetuning_answers`: they are trained on the base model's own answers to the neutral prompts, too.
     """
 
     name: str

@@ -131,12 +131,12 @@ def test_wrong_files_are_named_before_they_run_and_hinder_no_other(copy: Path, r
 
 
 def test_an_added_backbone(run: Run, copy: Path) -> None:
-    found = planned(run, "tofu_phi", "--strategy", "paper", "--set", "backbone=SmolLM2-135M-Instruct")
+    found = planned(run, "tofu_phi", "--strategy", "paper", "--set", "backbone=SmolLM2-360M-Instruct")
     assert len(found["trials"]) == 28
-    assert any("HuggingFaceTB/SmolLM2-135M-Instruct" in need for need in found["needs"])
+    assert any("HuggingFaceTB/SmolLM2-360M-Instruct" in need for need in found["needs"])
     larger = json.loads(in_process("tofu_phi", "--strategy", "paper", "--dry-run", "--json").stdout)
     assert 0 < found["gpu_hours"] < larger["gpu_hours"]
-    assert all(need["bytes"]["weights"] == pytest.approx(2 * 134.5e6, rel=0.01) for need in found["memory"])
+    assert all(need["bytes"]["weights"] == pytest.approx(2 * 361.8e6, rel=0.01) for need in found["memory"])
     wrong = ((BACKBONE, ("lr=2e-5", 'lr="fast"'), "lr: Input should be a valid number"),)
     run_beside_wrong_files(copy, wrong, run, ("platform.sweep", "tofu_phi", "--dry-run", "--set", "backbone=Phi-1.5"))
 

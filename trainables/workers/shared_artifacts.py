@@ -10,9 +10,11 @@ from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
 from trainables.benchmarks.local_paths import localize_paths
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common import provenance
+from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Model, Precision, Resources
 from trainables.config.shared_artifacts import Recipe, SharedVector, evaluation_id
 from trainables.data import raw_rows
+from trainables.data.conversations import Encoder
 from trainables.inference.progress import report_progress_to
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT, ROWS
@@ -35,7 +37,7 @@ def ensure_recipe_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch:
         store.push(folder)
         return str(folder)
     from trainables.training import engine, loop
-    from trainables.training.runtime import choose_process_token_budget, prepare_process
+    from trainables.training.runtime import prepare_process
     from trainables.trial import setup
 
     resources = Resources(cpus=recipe.cpus, gpus=gpus, precision=recipe.precision)
@@ -45,14 +47,16 @@ def ensure_recipe_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch:
     asked = Benchmark(name="tofu", template=recipe.template, dialect=recipe.dialect)
     pairs = [(row["question"], row["answer"]) for row in loaded]
     encoder = benchmarks.get_benchmark("tofu").make_encoder(asked, tokenizer)
-    network.to(device)
-    if recipe.answers:
-        pairs += model_answers.answer_prompts(network, encoder, choose_process_token_budget(resources, network))
     examples = encoder.encode(pairs, max_length=recipe.training.max_length)
-    task = setup.make_fine_tuning_task(examples, recipe.training, tokenizer, recipe.seed, micro_batch, recipe.clip)
-    attention = recipe.base.attention if recipe.base else "sdpa"
-    training = engine.create_engine(network.train(), recipe.training, resources, attention)
+    network.to(device)
     with note_shared_progress(f"the model for {recipe.configs[0]}", recipe.id(), store) as progress:
+        if recipe.answers:
+            progress.note_event({"phase": "evaluation"})
+            with report_progress_to(progress.note_count):
+                examples += _encode_answers(network, encoder, resources, recipe.training.max_length)
+        task = setup.make_fine_tuning_task(examples, recipe.training, tokenizer, recipe.seed, micro_batch, recipe.clip)
+        attention = recipe.base.attention if recipe.base else "sdpa"
+        training = engine.create_engine(network.train(), recipe.training, resources, attention)
         for entry in loop.train(training, task):
             progress.note_event({"phase": "training", "step": entry["step"], "steps": task.count_steps()})
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -134,6 +138,14 @@ def make_direction(direction: SharedVector, root: str, resources: Resources, mic
     direction = localize_paths(direction, store)
     prepare_process(resources, direction.seed)
     ensure_direction(direction, store, load_forget_rows, micro_batch, resources.gradient_checkpointing)
+
+
+def _encode_answers(network: Any, encoder: Encoder, resources: Resources, max_length: int) -> list[Example]:
+    """Return what a model says to the neutral prompts as rows; where it was cut off, no end of the turn is learnt."""
+    from trainables.training.runtime import choose_process_token_budget
+
+    said = model_answers.answer_prompts(network, encoder, choose_process_token_budget(resources, network))
+    return [row.keep_first_labels(model_answers.MAX_TOKENS) for row in encoder.encode(said, max_length=max_length)]
 
 
 def _load_rows(recipe: Recipe, configs: Sequence[str]) -> list[raw_rows.Row]:

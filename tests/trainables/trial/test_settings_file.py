@@ -12,6 +12,7 @@ from trainables.trial.export import settings_file
 
 make = small_sweep.plan_objectives
 
+TUNED = Path(__file__).parents[3] / "tuned"
 GIVEN = (
     "method=npo rectifier.name=none,gru,clip",
     "method=ga rectifier.name=hamu_q,gem,agem",
@@ -33,7 +34,7 @@ def test_the_settings_of_a_trial_give_it_again(make: MakePlan, given: str, tmp_p
         assert [one.id() for one in again] == [trial.id()], file.read_text()
 
 
-@pytest.mark.parametrize("file", Path("tuned").glob("*.yaml"), ids=str)
+@pytest.mark.parametrize("file", sorted(TUNED.glob("*.yaml")), ids=lambda file: file.name)
 def test_a_file_of_tuned_is_one_trial(make: MakePlan, file: Path) -> None:
     (trial,) = make(f"@{file}", "benchmark.split=forget05").trials
     assert settings_file.list_settings(trial) == yaml.safe_load(file.read_text())["settings"]

@@ -1,6 +1,5 @@
 """Making what trials share: the recipe of a model."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,33 +7,35 @@ import torch
 from safetensors.torch import load_file
 
 from trainables.benchmarks import get_benchmark
-from trainables.benchmarks.own import model_answers
-from trainables.config.settings import Benchmark, Model, Training
+from trainables.benchmarks.own import model_answers, row_scores
+from trainables.benchmarks.own.row import OwnRow
+from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.shared_artifacts import Recipe
 from trainables.data import raw_rows
-from trainables.training import model_files
+from trainables.training import engine, loop, model_files, runtime
+from trainables.trial import setup
 from trainables.workers import shared_artifacts
 
 
-def test_a_recipe_with_the_base_model_s_answers_trains_on_them_as_on_rows(trial_inputs: Any, tmp_path: Path) -> None:
-    """Equal weights to those of a folder whose rows have the answers at the end."""
-    base, columns = Model(path=str(trial_inputs.target)), shared_artifacts.QUESTION_COLUMNS
-    rows = raw_rows.load_rows(str(trial_inputs.data), trial_inputs.split, columns, None)
+def test_a_recipe_trains_on_the_base_model_s_answers_as_own_rows_do(trial_inputs: Any, tmp_path: Path) -> None:
+    """Rows of `own` end without a label for the end of the turn where an answer was cut off."""
+    base, columns, length = Model(path=str(trial_inputs.target)), shared_artifacts.QUESTION_COLUMNS, 192
+    training = Training(lr=1e-3, epochs=1, batch_size=64, max_length=length)
+    rows: dict[str, Any] = {"data": str(trial_inputs.data), "data_fingerprint": "test", "configs": ("forget25",)}
+    asked = Recipe(base=base, training=training, template="llama2", **rows, answers="said")
+    made = load_file(Path(shared_artifacts.ensure_recipe_model(asked, str(tmp_path))) / "model.safetensors")
+
+    runtime.prepare_process(Resources(), 0)
     network, tokenizer = model_files.load_model(base, "fp32")
     encoder = get_benchmark("tofu").make_encoder(Benchmark(template="llama2"), tokenizer)
+    loaded = raw_rows.load_rows(str(trial_inputs.data), "forget25", columns, None)
+    examples = encoder.encode([(row["question"], row["answer"]) for row in loaded], max_length=length)
     prompts = model_answers.read_prompts()
-    said = model_answers.generate_answers(network, encoder, prompts, 4096)
-    rows += [{"question": prompt, "answer": text} for prompt, text in zip(prompts, said, strict=True) if text]
-    assert len(rows) > len(prompts) / 2
-    (tmp_path / "both.json").write_text(json.dumps(rows))
-    shared: dict[str, Any] = {"base": base, "data_fingerprint": "test", "template": "llama2"}
-    shared |= {"training": Training(lr=1e-3, epochs=1, batch_size=64, max_length=192)}
-    recipes = [
-        Recipe(**shared, data=str(trial_inputs.data), configs=(trial_inputs.split,), answers="said"),
-        Recipe(**shared, data=str(tmp_path), configs=("both",)),
-        Recipe(**shared, data=str(trial_inputs.data), configs=(trial_inputs.split,)),
-    ]
-    made = [Path(shared_artifacts.ensure_recipe_model(recipe, str(tmp_path / "store"))) for recipe in recipes]
-    answered, both, alone = (load_file(folder / "model.safetensors") for folder in made)
-    assert all(torch.equal(weight, both[name]) for name, weight in answered.items())
-    assert not torch.equal(answered["model.norm.weight"], alone["model.norm.weight"])
+    for prompt, text in zip(prompts, model_answers.generate_answers(network, encoder, prompts, 4096), strict=True):
+        row = OwnRow(prompt, text, labels=model_answers.MAX_TOKENS)
+        examples += row_scores.encode_row(encoder, row, "row", length, length) if text else []
+    assert len(examples) > len(loaded) + len(prompts) / 2
+    task = setup.make_fine_tuning_task(examples, training, tokenizer, 0, None, 1.0)
+    runner = engine.create_engine(network.train(), training, Resources(), base.attention)
+    assert len(list(loop.train(runner, task))) == -(-len(examples) // 64)
+    assert all(torch.equal(weight, made[name]) for name, weight in runner.module.state_dict().items() if name in made)
