@@ -149,6 +149,7 @@ def test_fixed_settings_of_the_paper(name: str, lr: float, steps: tuple[float, i
 def test_models_that_nobody_published_are_made_where_there_is_a_recipe(store: Storage) -> None:
     made = {recipe.configs for recipe in plan("tofu_phi", store, strategy="paper").recipes}
     assert made == {("full",), ("retain95",), ("retain90",)}
+    assert {recipe.answers for recipe in plan("tofu_phi", store, strategy="paper").recipes} == {None}
     assert all(recipe.answers for recipe in plan("tofu_smollm2", store, strategy="paper").recipes)
     assert plan("tofu_llama", store, strategy="paper").recipes == ()
     sweep = spaces.load_sweep("tofu_llama")

@@ -37,5 +37,5 @@ def test_a_recipe_trains_on_the_base_model_s_answers_as_own_rows_do(trial_inputs
     assert len(examples) > len(loaded) + len(prompts) / 2
     task = setup.make_fine_tuning_task(examples, training, tokenizer, 0, None, 1.0)
     runner = engine.create_engine(network.train(), training, Resources(), base.attention)
-    assert len(list(loop.train(runner, task))) == -(-len(examples) // 64)
+    assert len(list(loop.train(runner, task))) == task.count_steps() > 0
     assert all(torch.equal(weight, made[name]) for name, weight in runner.module.state_dict().items() if name in made)
