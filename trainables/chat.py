@@ -23,6 +23,7 @@ def main(
     Example: python -m trainables.chat ID --ask "Where is the key?"
     """
     cli.silence_libraries()
+    import torch
     from transformers import pipeline
 
     from trainables.data.conversations import make_encoder
@@ -35,7 +36,8 @@ def main(
         trial_id = resolve_trial_id(model, store)
         place = store.root / "exports" / trial_id
         place = place if place.is_dir() else fetch_weights(trial_id, store)
-    network, tokenizer = load_model(Model(path=str(place), attention="eager"), "auto", "MODEL")
+    precision = "bf16" if torch.cuda.is_available() else "fp32"  # that of trials and evaluations, before and after alike
+    network, tokenizer = load_model(Model(path=str(place), attention="eager"), precision, "MODEL")
     if not tokenizer.chat_template:
         raise InputError(f"MODEL: the tokenizer of '{model}' has no chat template to chat by")
     encoder, chat = make_encoder("chat", tokenizer), pipeline("text-generation", network, tokenizer=tokenizer)
