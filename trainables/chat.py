@@ -36,7 +36,7 @@ def main(
         trial_id = resolve_trial_id(model, store)
         place = store.root / "exports" / trial_id
         place = place if place.is_dir() else fetch_weights(trial_id, store)
-    precision = "bf16" if torch.cuda.is_available() else "fp32"  # that of trials and evaluations, before and after alike
+    precision = "bf16" if torch.cuda.is_available() else "fp32"  # that of trials, before and after alike
     network, tokenizer = load_model(Model(path=str(place), attention="eager"), precision, "MODEL")
     if not tokenizer.chat_template:
         raise InputError(f"MODEL: the tokenizer of '{model}' has no chat template to chat by")
