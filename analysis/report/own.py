@@ -41,7 +41,10 @@ def write_own_rows_parts(report: Report) -> tuple[list[str], list[TableItem], li
     if verdict.key is None:
         return [verdict.describe("")], [], []
     trial = trials[verdict.key]
-    export = f"To write its model: `python -m trainables.export {trial['id']}{storage_option(store)} --output DIR`"
+    asked = f"{trial['id']}{storage_option(store)}"
+    export = f"To write its model: `python -m trainables.export {asked} --output DIR`"
+    if store.exists(store.root / "exports" / str(trial["id"])):
+        export = f"Its model is written. To ask it: `python -m trainables.chat {asked}`"
     rows = list_forget_rows(report, verdict.key)
     save_frame(report.folder, "forget_rows", rows)
     shown: Any = rows.loc[rows["said_any"] > 0].head(MOST_ROWS)

@@ -76,6 +76,9 @@ def test_the_verdict_is_that_of_the_report_and_of_status(typed: list[str], tmp_p
     assert lead.startswith(f"Ship trial {plan.trials[0].id()} (")
     assert lead.endswith("): said 0.100, utility 0.460.")
     assert export.startswith(f"To write its model: `python -m trainables.export {plan.trials[0].id()} ")
+    (store.root / "exports" / plan.trials[0].id()).mkdir(parents=True)
+    _, export, *_ = (report.build_report("own", store) / "tables/verdict.md").read_text().splitlines()
+    assert export.startswith(f"Its model is written. To ask it: `python -m trainables.chat {plan.trials[0].id()}")
 
 
 def test_what_cannot_be_shipped_is_not_exported(typed: list[str], tmp_path: Path, written: Any) -> None:
