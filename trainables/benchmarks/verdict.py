@@ -44,7 +44,10 @@ def choose_and_judge_trial(
     now, before = (dict(selection.pick_metrics(one, rule, reported=True)) for one in (results[chosen.key], target))
     told = kind.describe_outcome(now, before) or benchmarks.describe_goals(benchmark, now)
     known = selection.make_candidate("", benchmark, selection.pick_metrics(target, rule))
-    outcome = "; ".join(filter(None, (told, selection.explain_missing_utility_bar(utility, rule))))
+    shares = [one.removal for one in (chosen, known) if one and one.removal is not None]  # of own rows: said, negative
+    little = kind.name == "own" and len(shares) == 2 and shares[0] < shares[1] / 2
+    more = "most is still there, which more settings or a lower selection.share may remove" if little else ""
+    outcome = "; ".join(filter(None, (told, more, selection.explain_missing_utility_bar(utility, rule))))
     return ShippingVerdict(chosen.key, nothing or _find_fault(chosen, known, rule), outcome)
 
 

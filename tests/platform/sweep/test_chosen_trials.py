@@ -109,6 +109,15 @@ def test_status_tells_that_none_is_chosen_and_the_end_what_to_type(typed: list[s
     assert start.suggest_next_command(plan, several, store).startswith(f"python -m trainables.chat {key} --storage ")
 
 
+@pytest.mark.parametrize(("still", "little"), [(0.8, True), (0.5, False)])
+def test_a_trial_that_leaves_most_is_said_to(
+    typed: list[str], tmp_path: Path, written: Any, still: float, little: bool
+) -> None:
+    told = said(*swept(typed, tmp_path, 0.5, (still, 0.46), (1.0, 0.5)))
+    assert told.startswith("verdict: Ship ")
+    assert ("; most is still there, which more settings or a lower selection.share may remove." in told) == little
+
+
 def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
     typed: list[str], tmp_path: Path, written: Any
 ) -> None:
