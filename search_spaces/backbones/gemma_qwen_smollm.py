@@ -39,7 +39,7 @@ SMOLLM2_135M = Backbone(
         hidden=576, layers=30, heads=9, kv_heads=3, head_size=64, intermediate=1536, vocabulary=49152, tied=True
     ),
     lr=3e-5,
-    finetuning=Training(lr=2e-4, epochs=4, batch_size=32, schedule="linear", warmup_epochs=1, weight_decay=0.01),
+    finetuning=Training(lr=2e-4, epochs=3, batch_size=8, schedule="linear", warmup_epochs=1, weight_decay=0.01),
     finetuning_answers=True,
 )
 """A model of this size learns TOFU's rows only at a higher rate than TOFU's recipe has (docs/smollm2)."""
