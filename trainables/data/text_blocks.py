@@ -9,7 +9,7 @@ from trainables.data.conversations import count_special_tokens
 
 
 def pack_texts_into_blocks(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
-    """Return MUSE's rows: one stream in blocks of `length` with a start token each, the last filled from its begin."""
+    """Return MUSE's rows: one stream in blocks of `length` with a start token each; the first fills the last."""
     stream, start = _stream(tokenizer, texts), [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     size = length - len(start)
     rows = [stream[k : k + size] for k in range(0, len(stream), size)]
