@@ -26,7 +26,7 @@ def method_label(method: str) -> str:
     return METHODS[method].label if method in METHODS else method
 
 
-def rectifier_label(rectifier: str, alone: str = "") -> str:
+def format_with_rectifier(rectifier: str, alone: str = "") -> str:
     """Return `w/ GRU`; `alone` for no rectifier."""
     return alone if rectifier == "none" else f"w/ {rectifier_name(rectifier)}"
 
@@ -38,12 +38,12 @@ def rectifier_name(rectifier: str) -> str:
 
 def describe_method(method: str, rectifier: str) -> str:
     """Return `GA w/ GRU`; of no rectifier the method's name alone."""
-    return f"{method_label(method)} {rectifier_label(rectifier)}".strip()
+    return f"{method_label(method)} {format_with_rectifier(rectifier)}".strip()
 
 
 def table_row_label(method: str, rectifier: str) -> str:
     """Return the first cell of a row: Original, Retrain, a method's name, or what it is combined with."""
-    return MODEL_LABELS.get(method) or (rectifier and rectifier_label(rectifier)) or method_label(method)
+    return MODEL_LABELS.get(method) or (rectifier and format_with_rectifier(rectifier)) or method_label(method)
 
 
 def order_methods(methods: Iterable[str]) -> list[str]:
@@ -62,7 +62,7 @@ def order_names(names: Iterable[str], order: Iterable[str]) -> list[str]:
     return sorted(set(names), key=lambda name: (known.index(name) if name in known else len(known), name))
 
 
-def split_label(split: str) -> str:
+def format_forget_split(split: str) -> str:
     """Return `forget05 (5%)` for TOFU's splits, `own rows` for a person's, other names as they are."""
     match = re.fullmatch(r"forget(\d\d)", split)
     return f"{split} ({int(match[1])}%)" if match else {"own": "own rows"}.get(split, split)
@@ -79,9 +79,9 @@ def describe_settings(row: Mapping[Any, Any]) -> dict[str, str]:
         return dict.fromkeys(("Method", "gamma", "tau", "strength"), DASH)
     return {
         "Method": describe_method(method, rectifier),
-        "gamma": format_setting(row["gamma"]) if rectifier_takes(rectifier, "gamma") else DASH,
-        "tau": format_setting(row["tau"]) if rectifier_takes(rectifier, "tau") else DASH,
-        "strength": format_setting(row["strength"]) if method in TASK_VECTOR_METHODS else DASH,
+        "gamma": format_setting_value(row["gamma"]) if rectifier_takes(rectifier, "gamma") else DASH,
+        "tau": format_setting_value(row["tau"]) if rectifier_takes(rectifier, "tau") else DASH,
+        "strength": format_setting_value(row["strength"]) if method in TASK_VECTOR_METHODS else DASH,
     }
 
 
@@ -91,14 +91,14 @@ def join_names(names: Iterable[str]) -> str:
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
-def format_as(value: float, form: str) -> str:
+def format_by_spec(value: float, form: str) -> str:
     """Return a number in this format, a dash for NaN; zero has no sign."""
     return DASH if pd.isna(value) else format(value, f"z{form}")
 
 
 def format_number(value: float, decimals: int = DEFAULT_DECIMALS) -> str:
     """Return a number with so many decimals, a dash for NaN; zero has no sign."""
-    return format_as(value, f".{decimals}f")
+    return format_by_spec(value, f".{decimals}f")
 
 
 def format_change(value: float, digits: int) -> str:
@@ -108,11 +108,11 @@ def format_change(value: float, digits: int) -> str:
     return f"{value:+.{digits}f}" if round(value, digits) else f"{value:+.1g}"
 
 
-def format_setting(value: float) -> str:
+def format_setting_value(value: float) -> str:
     """Return a value of gamma, tau or strength as tables and tidy frames spell it."""
     return "none" if pd.isna(value) else f"{value:g}"
 
 
-def normalise_setting(setting: str) -> str:
+def normalise_gamma_tau(setting: str) -> str:
     """Return a text of gamma or tau in one spelling: 1 for 1.0."""
     return setting if setting in ("", "none") else f"{float(setting):g}"

@@ -23,7 +23,7 @@ from bench import _script, rectify
 from trainables.benchmarks import evaluation
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
-from trainables.config.shared_artifacts import Recipe
+from trainables.config.shared_artifacts import ModelRecipe
 from trainables.config.trial import Trial
 from trainables.methods import rectifiers
 from trainables.training import engine, memory, model_files
@@ -117,7 +117,7 @@ def measure_evaluation(options: argparse.Namespace) -> Iterator[Row]:
     network, device = make_network(options)
     source = {"data": options.data, "data_fingerprint": "bench", "configs": ("full",), "template": "llama2"}
     vocabulary, training = min(32000, network.config.vocab_size), Training(max_length=512)
-    recipe = Recipe(**source, vocabulary=vocabulary, training=training)
+    recipe = ModelRecipe(**source, vocabulary=vocabulary, training=training)
     tokenizer = shared_artifacts.train_tokenizer(recipe)
     budget = choose_process_token_budget(options.resources, network)
     for limit in options.limits:

@@ -86,8 +86,8 @@ def record_call_seconds(function: Callable[..., Any], seconds: list[float], devi
 def plain_step(runner: Any, task: loop.TrainingTask, step: int) -> None:
     """Take the passes of `step`, with the reset between them, and the optimizer step."""
     size = task.training.batch_size
-    retain = sampling.retain_batch(task.seed, step, 0, len(task.retain), size)
-    forget = sampling.forget_batch(task.seed, step, 0, len(task.forget), size)
+    retain = sampling.draw_retain_row_numbers(task.seed, step, 0, len(task.retain), size)
+    forget = sampling.draw_forget_row_numbers(task.seed, step, 0, len(task.forget), size)
     forward_backward.accumulate_gradient(runner, [(objectives.RETAIN_NLL_TERM, task.retain, retain)], task, None)
     runner.clear_gradients()
     plan = [(term, task.forget, forget) for term in task.objective.terms]
@@ -105,7 +105,7 @@ def time_plain_and_rectified_steps(runner: Any, task: loop.TrainingTask, repeats
         task.rectifier.apply = record_call_seconds(task.rectifier.apply, inside, runner.device)
     records: list[dict[str, Any]] = []
     seconds: dict[str, list[float]] = {"plain": [], "rectified": []}
-    steps = loop.train(runner, task, loop.TrainingState(None))
+    steps = loop.train_steps(runner, task, loop.TrainingState(None))
     for step in range(WARM_UP + repeats):
         for name in ("plain", "rectified") if step % 2 == 0 else ("rectified", "plain"):
             started = synchronized_time(runner.device)

@@ -18,12 +18,12 @@ import pandas as pd
 from rich.console import Console
 
 from analysis.figures import rectifiers, style, tradeoff
-from analysis.load.goal_columns import find_goals
+from analysis.load.goal_columns import list_goals_of_benchmark
 from analysis.stats.rectifier_comparison import ES_GOAL
 from trainables.config.settings import Selection
 
 DOCS = Path(__file__).parent
-GOALS = (*find_goals("tofu").all_goals, ES_GOAL)
+GOALS = (*list_goals_of_benchmark("tofu").all_goals, ES_GOAL)
 RECORDED = [".venv/bin/python", "-m", "platform.sweep", "quickstart"]
 SECONDS, WIDTH = 20.0, 110
 STYLE = """

@@ -16,7 +16,7 @@ from tabulate import tabulate
 
 from platform.state import lock, manifest
 from platform.state.manifest import format_resume_command
-from platform.state.trial_outcomes import Results, mask_cause, read_trial_results
+from platform.state.trial_outcomes import Results, normalise_failure_cause, read_trial_results
 from trainables.benchmarks.verdict import choose_and_judge_trial
 from trainables.common import cli, process_identity
 from trainables.common.wording import format_bytes, format_count, format_duration
@@ -24,15 +24,15 @@ from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, ERROR, FAILURES, LOST
 from trainables.storage.folder_storage import Storage
-from trainables.storage.opening import open_storage, storage_option
+from trainables.storage.opening import format_storage_option, open_storage
 from trainables.storage.sweep_file import SweepFile
-from trainables.trial.progress import LOST_AFTER_SECONDS, format_progress, read_progress
+from trainables.trial.progress import LOST_AFTER_SECONDS, format_progress_columns, read_progress
 
 MAX_CAUSES_SHOWN, MAX_TRIALS_SHOWN = 5, 8
 """How many causes of failure and how many trials in one place the table tells; --json tells all."""
 
 
-@cli.make_command
+@cli.wrap_as_command
 def main(
     name: cli.SweepArgument,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
@@ -43,7 +43,7 @@ def main(
     Example: python -m platform.status tofu_tiny
     """
     store = open_storage(location, writable=False)
-    sweep, *others = manifest.load_manifests(name, store)
+    sweep, *others = manifest.find_manifests(name, store)
     found = summarise_sweep_status(sweep, store)
     found["others"] = [
         {"name": item.label, "created": item.created, "trials": len(item.trials), "command": item.command}
@@ -78,7 +78,8 @@ def summarise_sweep_status(sweep: SweepFile, store: Storage) -> dict[str, Any]:
         "command": sweep.command,
         "axes": sweep.axes,
         "go_on": "; ".join(
-            format_resume_command(command, storage_option(store)) for command in sweep.unfinished or (sweep.command,)
+            format_resume_command(command, format_storage_option(store))
+            for command in sweep.unfinished or (sweep.command,)
         ),
         "storage": store.location,
         "driver": _describe_driver(sweep, store),
@@ -131,7 +132,7 @@ def _group_failures(results: Results, store: Storage) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str], list[str]] = {}
     for key, result in results.items():
         if result["status"] in FAILURES:
-            groups.setdefault((result["status"], mask_cause(result)), []).append(key)
+            groups.setdefault((result["status"], normalise_failure_cause(result)), []).append(key)
     found = []
     for (status, reason), keys in groups.items():
         message = (results[keys[0]].get("error") or {}).get("message", reason)
@@ -193,7 +194,7 @@ def _driver(found: dict[str, Any]) -> str:
 def _under_way(found: dict[str, Any]) -> Iterator[str]:
     trials = found["running"]
     rows = [("running", "phase", "step", "for", "left", "on")]
-    rows += [(item["label"], *format_progress(item), item["host"]) for item in trials[:MAX_TRIALS_SHOWN]]
+    rows += [(item["label"], *format_progress_columns(item), item["host"]) for item in trials[:MAX_TRIALS_SHOWN]]
     if trials:
         yield tabulate(rows, tablefmt="plain", disable_numparse=True)
     if len(trials) > MAX_TRIALS_SHOWN:

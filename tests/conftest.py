@@ -238,7 +238,7 @@ def _make_trial_inputs(
     from filelock import FileLock
 
     from trainables.config.settings import Training
-    from trainables.config.shared_artifacts import Recipe
+    from trainables.config.shared_artifacts import ModelRecipe
     from trainables.data import fictional
     from trainables.workers import shared_artifacts
 
@@ -247,7 +247,7 @@ def _make_trial_inputs(
     hidden, epochs, lr = size
     shape = {"hidden_size": hidden, "intermediate_size": 2 * hidden, "num_attention_heads": 2, "num_hidden_layers": 2}
     recipes = [
-        Recipe(
+        ModelRecipe(
             architecture=tuple(shape.items()),
             vocabulary=400,
             data=str(data),

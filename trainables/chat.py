@@ -12,7 +12,7 @@ from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial_id
 
 
-@cli.make_command
+@cli.wrap_as_command
 def main(
     model: Annotated[str, typer.Argument(metavar="ID|DIR", help="A trial's id or name, a model folder or a hub id.")],
     ask: Annotated[list[str] | None, typer.Option(help="A question, several times if you like; else you type.")] = None,
@@ -27,7 +27,7 @@ def main(
     from transformers import pipeline
 
     from trainables.data.conversations import make_encoder
-    from trainables.training.model_files import load_model
+    from trainables.training.model_files import load_model_and_tokenizer
     from trainables.trial.export.model_folder import fetch_weights
 
     place = typed_paths.expand_home(model)
@@ -37,7 +37,7 @@ def main(
         place = store.root / "exports" / trial_id
         place = place if place.is_dir() else fetch_weights(trial_id, store)
     precision = "bf16" if torch.cuda.is_available() else "fp32"  # that of trials, before and after alike
-    network, tokenizer = load_model(Model(path=str(place), attention="eager"), precision, "MODEL")
+    network, tokenizer = load_model_and_tokenizer(Model(path=str(place), attention="eager"), precision, "MODEL")
     if not tokenizer.chat_template:
         raise InputError(f"MODEL: the tokenizer of '{model}' has no chat template to chat by")
     encoder, chat = make_encoder("chat", tokenizer), pipeline("text-generation", network, tokenizer=tokenizer)

@@ -24,7 +24,7 @@ PROGRESS_PRINT_SECONDS = 3.0
 ask = partial(typer.Option, rich_help_panel="What the model is asked")
 
 
-@cli.make_command
+@cli.wrap_as_command
 def main(
     model: Annotated[str, typer.Option(help="Model folder or hub id.")],
     output: Annotated[Path, typer.Option(help="Where the metrics go (JSON).")],
@@ -80,7 +80,7 @@ def main(
     if other not in (None, precision):
         problem = f"--retain-evaluation is of {other}, this is of {precision}"
         cli.print_line(f"warning: {problem}; give --precision", error=True)
-    network, tokenizer = model_files.load_model(subject, precision, field="--model")
+    network, tokenizer = model_files.load_model_and_tokenizer(subject, precision, field="--model")
     resources = Resources(gpus=float(on_gpu), evaluation_tokens=token_budget)
     budget = choose_process_token_budget(resources, network.to("cuda" if on_gpu else "cpu"))
     settings: dict[str, Any] = {"token_budget": budget, "report": _tell_progress()}
@@ -88,7 +88,7 @@ def main(
     if advice := evaluation.advise_template(network, tokenizer, asked, found):
         cli.print_line(f"warning: {advice}", error=True)
     if rows_file:
-        atomic_files.write_rows(rows_file, records)
+        atomic_files.write_parquet_rows(rows_file, records)
     made = {"model": subject.model_dump(mode="json"), "precision": precision, **provenance.collect_provenance()}
     atomic_files.write_json(output, {**evaluation.evaluation_document(asked, found, records), **made})
     _print_metrics(asked, found, output)
@@ -105,7 +105,7 @@ def _read_benchmark(fields: dict[str, Any], model: str) -> Benchmark:
     chosen = benchmarks.get_benchmark(asked.name)
     if "data" not in fields:
         asked = asked.model_copy(update={"data": chosen.published_data_id(asked.split)})
-    templates.check_template(asked.template)
+    templates.check_template_name(asked.template)
     chosen.check_settings(asked)
     if warning := chosen.warn_about_rows(asked):
         cli.print_line(f"warning: {warning}", error=True)
@@ -126,7 +126,7 @@ def _check_model(subject: Model, asked: Benchmark) -> Model:
 
 def _print_metrics(benchmark: Benchmark, found: Metrics, output: Path) -> None:
     goals = {goal.metric: goal for goal in benchmarks.get_benchmark(benchmark.name).GOALS}
-    asked = [goal.metric for goal in benchmarks.list_goals(benchmark).values() if goal.metric not in goals]
+    asked = [goal.metric for goal in benchmarks.list_searchable_goals(benchmark).values() if goal.metric not in goals]
     for name in (*asked, *(name for name in aggregates.COMBINED_METRICS if asked and name in found)):
         cli.print_line(f"{name} {_format(found.get(name))}")
     shown = [f"{goal.title} {_format(found[name], ' (no --retain-evaluation)')}" for name, goal in goals.items()]

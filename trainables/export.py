@@ -11,13 +11,13 @@ from trainables import benchmarks
 from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
 from trainables.data import hub_folders
-from trainables.robustness.attack_results import read_trial_attack_results
+from trainables.robustness.attack_results import read_trial_recovery
 from trainables.storage import atomic_files
 from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial_id
 
 
-@cli.make_command
+@cli.wrap_as_command
 def main(
     name: Annotated[str, typer.Argument(metavar="ID", help="A trial's id or name, as its line and the report say.")],
     output: Annotated[Path | None, typer.Option(help="Folder to write; with --push: STORAGE/exports/ID.")] = None,
@@ -42,7 +42,7 @@ def main(
     if settings:
         atomic_files.check_writable(settings, "--settings")
         result = model_folder.load_result(trial_id, store)
-        settings_file.write_settings(result, model_folder.read_trial(result, store), settings)
+        settings_file.write_reusable_settings(result, model_folder.parse_trial_of_result(result, store), settings)
         taken = f"python -m platform.sweep NAME --set @{settings}"
         cli.print_line(f"settings: {settings}; {taken} gives them to another sweep")
         return 0
@@ -53,9 +53,9 @@ def main(
     if output is None and atomic_files.read_json(folder / model_folder.FACTS_FILE):
         cli.print_line(f"{folder}: it was exported before, and is uploaded as it is")
     else:
-        facts = model_folder.export_trial(trial_id, store, folder, shares=read_trial_attack_results(trial_id, store))
+        facts = model_folder.export_trial(trial_id, store, folder, shares=read_trial_recovery(trial_id, store))
         benchmark = facts["configuration"].get("benchmark", {}).get("name", "tofu")
-        goals = benchmarks.describe_goals(benchmark, facts["metrics"])
+        goals = benchmarks.format_goal_values(benchmark, facts["metrics"])
         cli.print_line(f"{facts['label']}: {goals}, evaluated again: {folder}")
     if repository:
         from huggingface_hub import HfApi
@@ -71,7 +71,7 @@ def ensure_private_repository(name: str) -> str:
     """Make a private repository unless it is there; return its id. Raises InputError if it is public."""
     from huggingface_hub import HfApi
 
-    hub_folders.check_hub()
+    hub_folders.check_hub_responds()
     with _hub_errors(name, "it needs a token that may write: set HF_TOKEN, or log in with 'hf auth login'"):
         repository = HfApi().create_repo(name, private=True, exist_ok=True).repo_id
         private = HfApi().model_info(repository).private

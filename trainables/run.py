@@ -26,7 +26,7 @@ def _read(config: Path) -> Trial:
     if document is None:
         raise InputError(f"CONFIG: '{config}' is missing, or holds no JSON object; give a trial's config.json")
     trial = Trial.model_validate(document)
-    templates.check_template(trial.benchmark.template)
+    templates.check_template_name(trial.benchmark.template)
     benchmarks.get_benchmark(trial.benchmark.name).check_settings(trial.benchmark)
     return trial
 
@@ -83,7 +83,7 @@ def run(
     return 1
 
 
-main = cli.make_command(run)
+main = cli.wrap_as_command(run)
 
 if __name__ == "__main__":
     cli.make_app(main)()

@@ -18,7 +18,7 @@ folder_option = partial(typer.Option, rich_help_panel="With DIR, a model of no t
 RESULT_COLUMNS = ("before", "after", "target", "retain")
 
 
-@cli.make_command
+@cli.wrap_as_command
 def main(
     model: Annotated[
         str, typer.Argument(metavar="ID|DIR", help="A trial with kept weights (id or name), or a folder.")
@@ -66,12 +66,12 @@ def main(
         atomic_files.check_writable(output, "--output")
     store = open_storage(location)
     if typed_paths.is_folder(model):
-        inputs = attack_models.make_inputs_from_folders(model, target, retain, Benchmark.model_validate(given))
+        inputs = attack_models.make_attack_inputs_from_folders(model, target, retain, Benchmark.model_validate(given))
     else:
         if unused := [name for name, value in {"target": target, "retain": retain, **given}.items() if value]:
             raise InputError(f"--{unused[0]}: of a model folder; {model} is none, and a trial has its own")
-        inputs = attack_models.read_trial(resolve_trial_id(model, store), store)
-    shares, results = attack_models.attack(inputs, names, lr, seed, store, attackers, samples)
+        inputs = attack_models.make_attack_inputs_from_trial(resolve_trial_id(model, store), store)
+    shares, results = attack_models.run_attacks(inputs, names, lr, seed, store, attackers, samples)
     if output:
         atomic_files.write_json(output, {"measure": attacks.MEASURE_NAME, "shares": shares, "results": results})
     if shares:

@@ -33,9 +33,9 @@ WIDTH = 0.36
 """Of a bar, where the distance between methods is 1."""
 
 
-def bar_points(frame: pd.DataFrame) -> pd.DataFrame:
+def gru_pair_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each panel and method with GRU: its value alone and with it; `improvement` > 0 is better."""
-    rows = style.select_goal_rows(frame)
+    rows = style.select_measured_goal_rows(frame)
     rows = rows.loc[rows["chosen"] & rows["target"].isna()]
     sides = []
     for side in ("none", "gru"):
@@ -48,18 +48,18 @@ def bar_points(frame: pd.DataFrame) -> pd.DataFrame:
     found = found.assign(improvement=gains.round(10))
     if found["improvement"].isna().all():
         found = found.iloc[:0]
-    return style.sort_points(found.reindex(columns=POINT_COLUMNS))
+    return style.sort_in_table_order(found.reindex(columns=POINT_COLUMNS))
 
 
 @mpl.rc_context(RC_PARAMS)
 def draw(points: pd.DataFrame) -> Figure:
-    """Draw `bar_points`, one panel for each backbone, split and metric."""
+    """Draw `gru_pair_points`, one panel for each backbone, split and metric."""
     metrics, methods = style.goals_with_rows(points), style.list_methods(points)
-    panels = [(place, goal) for place in style.list_panels(points) for goal in metrics]
+    panels = [(place, goal) for place in style.list_backbones_and_splits(points) for goal in metrics]
     across = max(1, MAX_PANELS_PER_ROW // len(metrics)) * len(metrics)
     figure, grid = make_wrapped_panels(len(panels), across, 0.75 + 0.2 * len(methods), 2.0)
     for number, (axes, (place, goal)) in enumerate(zip(grid, panels, strict=True)):
-        here = style.select_panel(points, place)
+        here = style.select_panel_rows(points, place)
         _draw_panel(axes, here.loc[here["metric"] == goal.metric], methods, goal)
         title = f"({ascii_lowercase[number % 26]}) {style.panel_title(place)}"
         axes.set_title("\n".join(wrap(title, 28)), fontsize=7)

@@ -13,7 +13,7 @@ from analysis.figures import bars, sensitivity, style
 from analysis.labels import join_names
 
 FIGURE_KINDS: dict[str, tuple[tuple[str, ...], Callable[[pd.DataFrame], pd.DataFrame], Any]] = {
-    "pairs": (("tofu_main", "wmdp", "wmdp_rmu", "muse"), bars.bar_points, bars),
+    "pairs": (("tofu_main", "wmdp", "wmdp_rmu", "muse"), bars.gru_pair_points, bars),
     "gamma": (("tofu_gamma",), partial(sensitivity.sensitivity_points, knob="gamma"), sensitivity),
     "tau": (("tofu_tau",), partial(sensitivity.sensitivity_points, knob="tau"), sensitivity),
 }
@@ -30,23 +30,23 @@ class Picture(NamedTuple):
     caption: str
 
 
-def make_picture(kind: str, figure: Figure, points: pd.DataFrame, **words: str) -> Picture:
+def caption_picture(kind: str, figure: Figure, points: pd.DataFrame, **words: str) -> Picture:
     """Return a picture with the caption of its kind, which `words` fill in."""
     return Picture(kind, figure, points, CAPTIONS[kind].format(**words))
 
 
-def draw_each_split(kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Iterator[Picture]:
+def draw_split_pictures(kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Iterator[Picture]:
     """Yield a picture for each split, `KIND-SPLIT`."""
     for split, rows in points.groupby("split"):
         here = rows.reset_index(drop=True)
-        yield make_picture(kind, draw(here), here, split=str(split))._replace(stem=f"{kind}-{split}")
+        yield caption_picture(kind, draw(here), here, split=str(split))._replace(stem=f"{kind}-{split}")
 
 
-def draw_sweep_pictures(frames: Mapping[str, pd.DataFrame]) -> Iterator[Picture]:
+def draw_gru_pictures(frames: Mapping[str, pd.DataFrame]) -> Iterator[Picture]:
     """Yield the pictures of tidy rows of runs, given by the kinds of FIGURE_KINDS, where there is something to draw."""
     for kind, frame in frames.items() if len(frames["pairs"]) else ():
         _, list_points, module = FIGURE_KINDS[kind]
-        points = list_points(frame if kind == "pairs" else sensitivity.select_rows_varying_gamma_tau(frame))
+        points = list_points(frame if kind == "pairs" else sensitivity.select_rows_around_chosen(frame))
         if len(points):
             labels = join_names(goal.short for goal in style.goals_with_rows(frame))
-            yield make_picture(kind, module.draw(points), points, labels=labels)
+            yield caption_picture(kind, module.draw(points), points, labels=labels)

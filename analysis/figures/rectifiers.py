@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures.style import GAIN, GREY, LOSS, RC_PARAMS, make_panels
-from analysis.labels import method_label, order_methods, order_rectifiers, rectifier_name, split_label
+from analysis.labels import format_forget_split, method_label, order_methods, order_rectifiers, rectifier_name
 from analysis.load.goal_columns import BETTER_DIRECTION_WORDS
-from analysis.stats.rectifier_comparison import Comparison
+from analysis.stats.rectifier_comparison import RectifierComparison
 from trainables.benchmarks import Goal
 
 SIGN_COLOURS = {1.0: GAIN, -1.0: LOSS}
@@ -19,8 +19,8 @@ SIGN_WORDS = {1.0: "better", -1.0: "worse", 0.0: "not significant"}
 INCHES_PER_RECTIFIER_ROW = 0.155
 
 
-def difference_points(comparison: Comparison) -> pd.DataFrame:
-    """Return `Comparison.differences` as far as there is something to draw, `gains` as a text."""
+def difference_points(comparison: RectifierComparison) -> pd.DataFrame:
+    """Return `RectifierComparison.differences` as far as there is something to draw, `gains` as a text."""
     rows = comparison.differences
     rows = rows.loc[rows["n"] > 0]
     return rows.assign(gains=[" ".join(f"{gain:.4g}" for gain in gains) for gains in rows["gains"]])
@@ -33,7 +33,7 @@ def draw_differences(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
     shown = [goal for goal in goals if goal.metric in set(points["metric"])]
     size = len(methods), len(shown), 1.9, 0.55 + INCHES_PER_RECTIFIER_ROW * len(names)
     figure, grid = make_panels(*size, sharex="col", sharey=True)
-    figure.suptitle(f"{split_label(str(points['split'].iloc[0]))}: change against no rectifier", fontsize=8)
+    figure.suptitle(f"{format_forget_split(str(points['split'].iloc[0]))}: change against no rectifier", fontsize=8)
     for line, method in zip(grid, methods, strict=True):
         for axes, goal in zip(line, shown, strict=True):
             axes.set_title(f"{method_label(method)}\n{goal.short}", loc="left", fontweight="bold", fontsize=7)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from analysis.figures import style
 from analysis.figures.style import FRAMED, RC_PARAMS, add_legend, make_panels, marker_style
-from analysis.labels import describe_method, normalise_setting
+from analysis.labels import describe_method, normalise_gamma_tau
 from analysis.load.goal_columns import goal_head
 
 POINT_COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
@@ -20,7 +20,7 @@ SETTING_AXIS_LABELS = {"gamma": r"$\gamma$, weight of the new retain gradient", 
 CURVE_KEY = ["source", "backbone", "split", "method", "rectifier"]
 
 
-def select_rows_varying_gamma_tau(frame: pd.DataFrame) -> pd.DataFrame:
+def select_rows_around_chosen(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that differ from their study's chosen setting in gamma, tau and strength only."""
     same = ["backbone", "split", "method", "rectifier", "other"]
     return frame.merge(frame.loc[frame["chosen"], same].drop_duplicates(), on=same)
@@ -28,24 +28,28 @@ def select_rows_varying_gamma_tau(frame: pd.DataFrame) -> pd.DataFrame:
 
 def sensitivity_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     """Return a row per goal, method and value of `knob` (gamma, tau), of two or more; the other one is as chosen."""
-    rows = style.select_goal_rows(frame)
+    rows = style.select_measured_goal_rows(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "")]
     chosen = rows.loc[rows["chosen"], [*CURVE_KEY, OTHER_SETTING[knob]]].drop_duplicates(CURVE_KEY)
     rows = rows.merge(chosen, on=[*CURVE_KEY, OTHER_SETTING[knob]])
     several: Any = rows.groupby(CURVE_KEY)[knob].transform("nunique")
     rows = rows.loc[several > 1].rename(columns={knob: "setting"}).assign(knob=knob)
     rows["at"] = pd.to_numeric(rows["setting"], errors="coerce")
-    return style.sort_points(rows, ["rectifier", "at"]).reindex(columns=POINT_COLUMNS)
+    return style.sort_in_table_order(rows, ["rectifier", "at"]).reindex(columns=POINT_COLUMNS)
 
 
 @mpl.rc_context(RC_PARAMS)
 def draw(points: pd.DataFrame) -> Figure:
     """Draw such points: one row for each goal, one column for each backbone and split, settings evenly spaced."""
-    metrics, places, knob = style.goals_with_rows(points), style.list_panels(points), points["knob"].iloc[0]
+    metrics, places, knob = (
+        style.goals_with_rows(points),
+        style.list_backbones_and_splits(points),
+        points["knob"].iloc[0],
+    )
     figure, grid = make_panels(len(metrics), len(places), 3.4, 1.85, sharex="col", sharey="row")
     for panels, place in zip(grid.T, places, strict=True):
-        here = style.select_panel(points, place)
-        here = here.assign(setting=here["setting"].map(lambda text: normalise_setting(str(text)), na_action="ignore"))
+        here = style.select_panel_rows(points, place)
+        here = here.assign(setting=here["setting"].map(lambda text: normalise_gamma_tau(str(text)), na_action="ignore"))
         found = set(here["setting"].dropna())
         ordered = sorted(found, key=lambda text: math.inf if text == "none" else float(text))
         ticks = {text: place for place, text in enumerate(ordered)}

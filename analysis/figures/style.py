@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import paper
-from analysis.labels import MODEL_LABELS, order_methods, order_names, split_label
-from analysis.load.goal_columns import find_goals
+from analysis.labels import MODEL_LABELS, format_forget_split, order_methods, order_names
+from analysis.load.goal_columns import list_goals_of_benchmark
 from analysis.stats.sweep_results import RUNS_SOURCE
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import METHODS, RECTIFIERS
@@ -102,7 +102,7 @@ def add_legend(figure: Figure) -> None:
         figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, markerscale=0.8)
 
 
-def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:
+def save_figure_and_points(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:
     """Write STEM.pdf, .svg, .png (300 dpi) and the drawn points as STEM.csv; equal input gives equal bytes."""
     file = resolve_path_inside(folder, stem)
     folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -
     points.to_csv(f"{file}.csv", index=False, lineterminator="\n")
 
 
-def select_goal_rows(frame: pd.DataFrame) -> pd.DataFrame:
+def select_measured_goal_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the measured goals of a tidy frame, with `source` (runs, paper)."""
     metrics = [goal.metric for goal in goals_with_rows(frame)]
     rows = frame.loc[frame["metric"].isin(metrics) & frame["value"].notna()]
@@ -128,7 +128,7 @@ def goals_with_rows(frame: pd.DataFrame) -> tuple[Goal, ...]:
     if frame.empty:
         return ()
     names = set(frame["metric"])
-    return tuple(goal for goal in find_goals(frame["benchmark"].iloc[0]).all_goals if goal.metric in names)
+    return tuple(goal for goal in list_goals_of_benchmark(frame["benchmark"].iloc[0]).all_goals if goal.metric in names)
 
 
 def list_methods(points: pd.DataFrame) -> list[str]:
@@ -139,21 +139,21 @@ def list_methods(points: pd.DataFrame) -> list[str]:
     return order_names(set(points["method"]) - set(MODEL_LABELS), dict.fromkeys([*published, *METHODS]))
 
 
-def list_panels(points: pd.DataFrame) -> list[tuple[str, str]]:
+def list_backbones_and_splits(points: pd.DataFrame) -> list[tuple[str, str]]:
     """Return (backbone, split) of all panels by name, which is the paper's order: Llama first, 5 % before 10 %."""
     return sorted(set(zip(points["backbone"], points["split"], strict=True)))
 
 
-def select_panel(points: pd.DataFrame, place: tuple[str, str]) -> pd.DataFrame:
+def select_panel_rows(points: pd.DataFrame, place: tuple[str, str]) -> pd.DataFrame:
     return points.loc[(points["backbone"] == place[0]) & (points["split"] == place[1])]
 
 
 def panel_title(place: tuple[str, str]) -> str:
     """Return `Phi-1.5, forget05 (5%)`; the backbone is left out where it is not known."""
-    return ", ".join(filter(None, [place[0], split_label(place[1])]))
+    return ", ".join(filter(None, [place[0], format_forget_split(place[1])]))
 
 
-def sort_points(points: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
+def sort_in_table_order(points: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     """Return the rows by source and place, by metric as tables have these, by method, and by these columns."""
     orders = {"method": order_methods(points["method"])}
     if "metric" in points:

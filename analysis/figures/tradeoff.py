@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures import style
-from analysis.labels import MODEL_LABELS, method_label, order_rectifiers, rectifier_label
-from analysis.load.goal_columns import BETTER_DIRECTION_WORDS, Goals, find_goals, goal_axis_title
+from analysis.labels import MODEL_LABELS, format_with_rectifier, method_label, order_rectifiers
+from analysis.load.goal_columns import BETTER_DIRECTION_WORDS, Goals, goal_axis_title, list_goals_of_benchmark
 from analysis.load.trials import evaluated
 from analysis.stats.chosen_settings import SHORT
 from analysis.stats.sweep_results import Results
@@ -44,17 +44,17 @@ def tradeoff_points(results: Results) -> pd.DataFrame:
 @mpl.rc_context(style.RC_PARAMS)
 def draw(points: pd.DataFrame, rule: Selection) -> Figure:
     """Draw `tradeoff_points`, one panel for each split, with a line at the utility that the sweep's rule asks for."""
-    places = style.list_panels(points)
+    places = style.list_backbones_and_splits(points)
     figure, panels = style.make_wrapped_panels(max(1, len(places)), 2, 4.2, 2.9, sharey=True)
     if not places:
         panels[0].set_title("no trial has both goals")
         panels[0].set_axis_off()
         return figure
-    goals = find_goals(points["benchmark"].iloc[0])
+    goals = list_goals_of_benchmark(points["benchmark"].iloc[0])
     x, y = goals.removal_goal, goals.retention
     panels[0].set_ylim(_find_limits(points, y.metric, _list_floors(points, goals, rule)))
     for number, (axes, place) in enumerate(zip(panels, places, strict=True)):
-        here = style.select_panel(points, place)
+        here = style.select_panel_rows(points, place)
         ends = _find_limits(here, x.metric)
         axes.set_xlim(ends if x.best == "highest" else (ends[1], ends[0]))
         _draw_panel(axes, here, goals, rule)
@@ -67,7 +67,7 @@ def draw(points: pd.DataFrame, rule: Selection) -> Figure:
         figure.legend(handles=handles, loc="outside upper center", ncols=7 if len(places) > 1 else 4, handlelength=1)
     rectifiers = order_rectifiers(points.loc[points["kind"] == "chosen", "rectifier"])
     for name in rectifiers:
-        label = rectifier_label(name, "method alone" if len(rectifiers) > 1 else "chosen, mean over seeds")
+        label = format_with_rectifier(name, "method alone" if len(rectifiers) > 1 else "chosen, mean over seeds")
         panels[0].plot([], [], **(style.marker_style("", name) | CHOSEN_STYLE), label=label)
     panels[0].plot([], [], color=style.GREY, marker="o", **TRIAL_STYLE, label="every trial")
     style.add_legend(figure)

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
 from analysis.figures.style import DASHED, GREY, RC_PARAMS, add_legend, make_panels, marker_style
-from analysis.labels import TASK_VECTOR_METHODS, method_label, order_methods, rectifier_label, split_label
-from analysis.load.trials import read_trial_table
+from analysis.labels import TASK_VECTOR_METHODS, format_forget_split, format_with_rectifier, method_label, order_methods
+from analysis.load.trials import read_trial_parquet
 from analysis.stats.chosen_settings import SHORT
 from analysis.stats.sweep_results import Results
 from trainables.storage.file_names import STEPS
@@ -43,12 +43,12 @@ ANGLE_AXIS_LABEL = "angle to the retain gradient\nor its average, degrees"
 MAX_PANELS_PER_ROW = 4
 
 
-def load_training_steps(results: Results) -> pd.DataFrame:
+def load_chosen_trial_steps(results: Results) -> pd.DataFrame:
     """Return one row for each step of every evaluated trial, all seeds, of the settings that the rule chose."""
     trials = results.chosen_trials.rename(columns=SHORT)
     parts = []
     for trial in trials.loc[~trials["method"].isin(TASK_VECTOR_METHODS)].to_dict("records"):
-        table = read_trial_table(results.store, results.store.trial(trial["id"]) / STEPS, ["step", *MEASURED])
+        table = read_trial_parquet(results.store, results.store.trial(trial["id"]) / STEPS, ["step", *MEASURED])
         if table is not None and "step" in table.column_names:
             found = table.to_pandas().astype(float)
             parts.append(found.assign(**{name: trial[name] for name in [*LINE_KEY_COLUMNS, "seed", "id"]}))
@@ -78,7 +78,7 @@ def append_seed_means(parts: list[pd.DataFrame], by: list[str], values: list[str
     return found.reindex(columns=columns)
 
 
-def step_points(steps: pd.DataFrame) -> pd.DataFrame:
+def cosine_and_loss_points(steps: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each step of each seed and of their mean, before (`cos`) and after rectification.
 
     `measured`: on rows of their own every K steps (`observe`), else of each step against the moving average.
@@ -103,12 +103,16 @@ def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 @mpl.rc_context(RC_PARAMS)
-def draw_steps(points: pd.DataFrame) -> Figure:
-    """Draw one split's `step_points`: cosine above risk, one column for each method; seeds thin, their mean thick."""
+def draw_cosine_and_loss(points: pd.DataFrame) -> Figure:
+    """Draw one split's points: cosine above risk, one column for each method; seeds thin, their mean thick."""
     changed = set(points.loc[(points["cos_after"] - points["cos"]).abs() > MIN_DRAWN_CHANGE, "rectifier"])
-    looks = {name: _line_look(name, rectifier_label(name, "method alone")) for name in set(points["rectifier"])}
+    looks = {name: _line_look(name, format_with_rectifier(name, "method alone")) for name in set(points["rectifier"])}
     before = {
-        name: {**looks[name], "linestyle": BEFORE_LINE_STYLE, "label": f"{rectifier_label(name)}, before rectification"}
+        name: {
+            **looks[name],
+            "linestyle": BEFORE_LINE_STYLE,
+            "label": f"{format_with_rectifier(name)}, before rectification",
+        }
         for name in changed
     }
     low, high = (float(end(points["retain_loss"].dropna(), default=0.0)) for end in (min, max))
@@ -147,7 +151,7 @@ def _make_columns(rows: pd.DataFrame, labels: dict[str, str]) -> tuple[Figure, d
     methods = order_methods(rows["method"])
     across = min(len(methods), MAX_PANELS_PER_ROW)
     figure, grid = make_panels(len(labels) * -(-len(methods) // across), across, 1.9, 1.55)
-    figure.suptitle(split_label(str(rows["split"].iloc[0])), fontsize=8, fontweight="bold")
+    figure.suptitle(format_forget_split(str(rows["split"].iloc[0])), fontsize=8, fontweight="bold")
     panels = {}
     for axes in grid.flat:
         axes.set_axis_off()

@@ -73,7 +73,7 @@ class Goals:
         return Goal("removal", "removal", first.best, name, name, chance=first.chance)
 
 
-def find_goals(benchmark: str) -> Goals:
+def list_goals_of_benchmark(benchmark: str) -> Goals:
     """Return the goals of the benchmark called so in a configuration. Raise InputError if there is none."""
     *removals, retention = get_benchmark(benchmark).GOALS
     return Goals(benchmark, tuple(removals), retention)
@@ -82,7 +82,7 @@ def find_goals(benchmark: str) -> Goals:
 def goals_of_runs(runs: pd.DataFrame) -> Goals:
     """Return the goals of a sweep's trials; before any has started, of the default benchmark."""
     names = runs["benchmark.name"].dropna()
-    return find_goals(names.iloc[0] if len(names) else Benchmark().name)
+    return list_goals_of_benchmark(names.iloc[0] if len(names) else Benchmark().name)
 
 
 def goal_head(goal: Goal) -> str:

@@ -10,18 +10,18 @@ import numpy as np
 import pandas as pd
 import pyarrow
 
-from analysis.labels import format_setting, rectifier_takes
-from analysis.load.goal_columns import Goals, find_goals
+from analysis.labels import format_setting_value, rectifier_takes
+from analysis.load.goal_columns import Goals, list_goals_of_benchmark
 from trainables.benchmarks import selection
 from trainables.common.errors import InputError
 from trainables.common.regular_files import read_parquet
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Selection
-from trainables.config.trial import EARLIER_TRIAL_PREFIX, drop_fingerprinted_paths, drop_planning_resources
+from trainables.config.trial import EARLIER_TRIAL_PREFIX, drop_fingerprinted_paths, remove_planning_resources
 from trainables.storage import opening
 from trainables.storage.file_names import CONFIG, EVALUATED, RESULT
-from trainables.storage.folder_storage import Config, Storage, read_valid_json
-from trainables.storage.sweep_file import RETRAINED, SweepFile, find_sweeps
+from trainables.storage.folder_storage import Storage, StoredConfig, read_valid_json
+from trainables.storage.sweep_file import RETRAINED, SweepFile, find_sweeps_by_name
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def open_storage(storage: str | Path | Storage = "runs") -> Storage:
 def find_sweep(name: str, storage: str | Path | Storage = "runs") -> SweepFile:
     """Return the sweep NAME or NAME-HASH; of several hashes the newest, saying so on stderr. Raise InputError."""
     store = open_storage(storage)
-    newest, *others = find_sweeps(name, store)
+    newest, *others = find_sweeps_by_name(name, store)
     if others:
         labels = ", ".join(sweep.label for sweep in others)
         log.warning("%s has %d sweeps: taking the newest, %s (others: %s)", name, len(others) + 1, newest.label, labels)
@@ -72,7 +72,7 @@ def find_sweep(name: str, storage: str | Path | Storage = "runs") -> SweepFile:
     return newest
 
 
-def read_trial_table(store: Storage, path: Path, columns: Collection[str] = ()) -> pyarrow.Table | None:
+def read_trial_parquet(store: Storage, path: Path, columns: Collection[str] = ()) -> pyarrow.Table | None:
     """Return `columns` of a trial's or evaluation's file; None without it, with a warning of a damaged one."""
     store.fetch(path)
     try:
@@ -90,7 +90,7 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     sweep = find_sweep(name, store)
     results = [_read_result(store, trial) for trial in sweep.trials]
     configs = [result.get("config") or {} for result in results]
-    goals = find_goals(sweep.benchmark or Benchmark().name)
+    goals = list_goals_of_benchmark(sweep.benchmark or Benchmark().name)
     base = pd.DataFrame([{field: result.get(field) for field in TOP_FIELDS} for result in results], columns=TOP_FIELDS)
     made = [{part: one[part] for part in ("error", "versions", "topology") if one.get(part)} for one in results]
     parts = [base, _flat(configs), _measured(results, goals, sweep.selection), _flat(made)]
@@ -98,12 +98,12 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     frame = pd.concat([*parts, pd.DataFrame(counts, index=base.index)], axis=1)
     frame["backbone"] = sweep.backbone
     frame["benchmark.name"] = [config["benchmark"]["name"] if config else goals.benchmark for config in configs]
-    frame["configuration"] = [canonical(config) for config in configs]
+    frame["configuration"] = [encode_settings_without_seed(config) for config in configs]
     frame["calibrated"] = pd.Series([result.get("calibration") for result in results], index=frame.index, dtype=object)
     frame["strength"] = frame.reindex(columns=STRENGTH_COLUMNS).astype(float).bfill(axis=1).iloc[:, 0]
     rectifiers = frame.reindex(columns=["rectifier.name", "rectifier.tau"])
     taus = zip(rectifiers["rectifier.name"], rectifiers["rectifier.tau"], strict=True)
-    frame["clipping"] = [format_setting(tau) if rectifier_takes(str(name), "tau") else "" for name, tau in taus]
+    frame["clipping"] = [format_setting_value(tau) if rectifier_takes(str(name), "tau") else "" for name, tau in taus]
     first = [*FIRST, *goals.metrics, CHANGE_METRIC, "seconds"]
     frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT_FIELDS]))), NUMBER_FIELDS)
     return drop_duplicates(frame.astype({"id": "str", "status": "str"}).copy())  # in one piece, or pandas warns
@@ -129,14 +129,15 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
 
     Adds `removal` (the mean of several goals), `choice.removal`, `choice.utility` (what the rule goes by) and `halves`.
     """
-    reported = [dict(selection.pick_metrics(document, rule, reported=True)) for document in documents]
+    reported = [dict(selection.pick_half_metrics(document, rule, reported=True)) for document in documents]
     if rule.halves:
         changes = [(document.get("metrics") or {}).get(CHANGE_METRIC) for document in documents]
         reported = [metrics | {CHANGE_METRIC: change} for metrics, change in zip(reported, changes, strict=True)]
     frame = _flat(reported)
     frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *goals.metrics])))
     tried = [
-        selection.make_candidate("", goals.benchmark, selection.pick_metrics(document, rule)) for document in documents
+        selection.make_candidate("", goals.benchmark, selection.pick_half_metrics(document, rule))
+        for document in documents
     ]
     frame["choice.removal"] = [one.removal if one else None for one in tried]
     frame["choice.utility"] = [one.utility if one else None for one in tried]
@@ -150,7 +151,11 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
 def _read_result(store: Storage, trial: str) -> dict[str, Any]:
     if result := store.result(trial):
         return result
-    found = {"id": trial, "status": "missing", "config": read_valid_json(store.trial(trial) / CONFIG, Config) or {}}
+    found = {
+        "id": trial,
+        "status": "missing",
+        "config": read_valid_json(store.trial(trial) / CONFIG, StoredConfig) or {},
+    }
     if store.has(trial):
         message = f"trials/{trial}/{RESULT} cannot be read"
         log.warning("%s; --resume runs its trial again", message)
@@ -183,7 +188,7 @@ def drop_duplicates(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop(index=twins.index[twins]).reset_index(drop=True)
 
 
-def canonical(config: dict[str, Any]) -> str | None:
+def encode_settings_without_seed(config: dict[str, Any]) -> str | None:
     """Return the settings apart from the seed as canonical JSON, None for an empty configuration.
 
     As in a trial's id, places with a fingerprint and what changes no number are left out. So are calibration and
@@ -199,7 +204,7 @@ def canonical(config: dict[str, Any]) -> str | None:
     }
     chosen = drop_fingerprinted_paths({key: value for key, value in config.items() if not left_out.get(key)})
     chosen.get("selection", {}).pop("seeds", None)
-    drop_planning_resources(chosen)
+    remove_planning_resources(chosen)
     return json.dumps(chosen, sort_keys=True) if chosen else None
 
 
@@ -216,7 +221,7 @@ def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFram
     """
     store = open_storage(storage)
     sweep = find_sweep(name, store)
-    goals = find_goals(sweep.benchmark or Benchmark().name)
+    goals = list_goals_of_benchmark(sweep.benchmark or Benchmark().name)
     listed = {(one.role, one.split, one.role == RETRAINED and one.evaluation): one for one in sweep.references}.values()
     results = [_read_evaluation(store, item.evaluation) for item in listed]
     found = [item.model_dump() for item in listed]
@@ -232,7 +237,7 @@ def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFram
     return frame.sort_values(["split", "role"], ignore_index=True)
 
 
-def list_mixtures(runs: pd.DataFrame) -> pd.DataFrame:
+def list_uwc_mixtures(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each calibrated trial and target of UWC: its mixture with the original model, `id` first.
 
     `unmixed`: the mixture is the trial's own model (w = 1), and keeps more than the target.

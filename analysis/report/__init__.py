@@ -11,14 +11,14 @@ from rich.console import Console
 
 from analysis.load.trials import find_sweep, open_storage
 from analysis.report import sections, several_sweeps, verdict
-from analysis.report.answers import list_answer_sections, write_interactive
-from analysis.report.own import write_own_rows_parts, write_request_section
+from analysis.report.answers import write_before_after_section, write_interactive_tradeoff
+from analysis.report.own import write_own_rows_parts, write_request_sequence
 from analysis.report.page import Section, TableItem, catch_report_write_errors, save_frame, write_page
 from analysis.report.sections import NumbersSource, Report
 from analysis.stats.sweep_results import read_results
 from trainables.common import cli
 from trainables.common.wording import format_count
-from trainables.storage.opening import storage_option
+from trainables.storage.opening import format_storage_option
 from trainables.storage.sweep_file import SweepFile
 
 
@@ -36,7 +36,7 @@ def build_report(
     """
     names = list(dict.fromkeys([name] if isinstance(name, str) else name))
     if source == NumbersSource.PAPER:
-        return several_sweeps.write_paper_report(names, storage, Path(output) if output else None)
+        return several_sweeps.write_published_numbers_report(names, storage, Path(output) if output else None)
     store, both = open_storage(storage), source == NumbersSource.BOTH
     found = {sweep.label: sweep for sweep in (find_sweep(one, store) for one in names)}
     called = [sweep.name for sweep in found.values()]
@@ -46,7 +46,7 @@ def build_report(
     results = {name: read_results(sweep, store) for name, sweep in sweeps.items()}
     say(f"drawing figures and writing tables to {folder}")
     whose = "" if source == NumbersSource.RUNS else f" --source {source}"
-    command = f"python -m analysis.report {' '.join(found)}{storage_option(store)}{whose}"
+    command = f"python -m analysis.report {' '.join(found)}{format_storage_option(store)}{whose}"
     with catch_report_write_errors(folder):
         if len(sweeps) > 1:
             several_sweeps.write_several_sweeps_report(sweeps, results, folder, both, command)
@@ -62,20 +62,20 @@ def _write_single(report: Report, sweep: SweepFile, both: bool, command: str) ->
     results, folder, comparison = report.results, report.folder, report.comparison
     pictures, main = [sections.write_tradeoff_figure(report)], sections.write_main_table(report)
     ship, before_after, rows = write_own_rows_parts(report)
-    best = "" if ship else verdict.describe_recommended_settings(results)
+    best = "" if ship else verdict.describe_recommended_methods(results)
     lead = [*filter(None, [*ship, verdict.describe_verdict(comparison)])] or [best]
     best = "" if lead == [best] else best
     notes = [*verdict.list_verdict_caveats(results), *sweep.list_deviations()]
     below, judged = [best] * bool(best), [*verdict.describe_shortfalls(results)]
     said = [*lead, *below, *(f"- {note}" for note in [*judged, *notes])]
     pictures = [
-        *sections.write_rectifier_comparison(report),
+        *sections.write_rectifier_figures(report),
         *pictures,
     ]  # of several rectifiers the first picture is of these
     opened = [Section("", (*before_after, main), tuple(pictures[:1]))]
-    opened += [*write_request_section(report), *list_answer_sections(results)]
-    save_frame(folder, "differences", verdict.list_goal_differences(comparison))
-    differences = verdict.tabulate_differences(comparison)
+    opened += [*write_request_sequence(report), *write_before_after_section(results)]
+    save_frame(folder, "differences", verdict.list_rectifier_differences(comparison))
+    differences = verdict.tabulate_rectifier_differences(comparison)
     if len(differences):
         opened.append(
             Section(
@@ -98,17 +98,17 @@ def _write_single(report: Report, sweep: SweepFile, both: bool, command: str) ->
         folded=[
             *rows,
             *sections.write_training(report),
-            *sections.write_statistics(report),
-            *sections.write_paper(report, sweep, both),
-            *sections.write_lists(report),
+            *sections.write_supplementary_statistics(report),
+            *sections.write_paper_tables_and_figures(report, sweep, both),
+            *sections.write_run_details(report),
         ],
         origin=", ".join(filter(None, [sweep.label, created, f"plan {sweep.plan_hash}" * bool(sweep.plan)])) + ". ",
         commands=[*sweep.commands, command],
-        interactive=write_interactive(results, folder),
+        interactive=write_interactive_tradeoff(results, folder),
     )
 
 
-@cli.make_command
+@cli.wrap_as_command
 def main(
     names: Annotated[
         list[str],

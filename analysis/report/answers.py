@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 import vl_convert
 
-from analysis.labels import describe_method, split_label
+from analysis.labels import describe_method, format_forget_split
 from analysis.load.goal_columns import goal_axis_title
-from analysis.load.trials import evaluated, read_trial_table
+from analysis.load.trials import evaluated, read_trial_parquet
 from analysis.report.page import Section, TableItem
 from analysis.stats.chosen_settings import choose_study_setting
 from analysis.stats.sweep_results import Results
@@ -34,7 +34,7 @@ def read_first_answers(store: Storage, folder: Path) -> pd.DataFrame:
     Empty of own rows, whose texts no trial keeps, and of questions that are answered by a choice.
     """
     columns = ["task", "index", "question", "generation"]
-    table = read_trial_table(store, folder / ROWS, columns)
+    table = read_trial_parquet(store, folder / ROWS, columns)
     rows: Any = pd.DataFrame() if table is None else table.to_pandas()
     rows = rows.reindex(columns=columns).dropna().sort_values("index")
     parts = [rows.loc[rows["task"] == task].head(count).assign(purpose=name) for task, (name, count) in TASKS.items()]
@@ -43,7 +43,7 @@ def read_first_answers(store: Storage, folder: Path) -> pd.DataFrame:
     return found.assign(question=asked)[["purpose", "question", "generation"]]
 
 
-def list_answer_sections(results: Results) -> list[Section]:
+def write_before_after_section(results: Results) -> list[Section]:
     """Return the answers of the original model and of the setting that is chosen of all, a table for each split."""
     models = results.models.loc[results.models["role"] == "original"].set_index("split")["evaluation"].to_dict()
     items = []
@@ -57,11 +57,11 @@ def list_answer_sections(results: Results) -> list[Section]:
         table = before.merge(after, on=["purpose", "question"], suffixes=("", "_after"))
         if len(table):
             heads = ["", "Question", "Original model", describe_method(row["method"], row["rectifier.name"])]
-            items.append(TableItem(table.set_axis(heads, axis="columns"), CAPTION, split_label(str(split))))
+            items.append(TableItem(table.set_axis(heads, axis="columns"), CAPTION, format_forget_split(str(split))))
     return [Section("Before and after", tuple(items))] if items else []
 
 
-def write_interactive(results: Results, folder: Path) -> bool:
+def write_interactive_tradeoff(results: Results, folder: Path) -> bool:
     """Write figures/tradeoff.html, which needs no network; return whether there were two trials to show."""
     goals, x, y = results.goals, results.goals.removal_goal, results.goals.retention
     shown = evaluated(results.runs) & results.runs[[x.metric, y.metric]].notna().all(axis=1)

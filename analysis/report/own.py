@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.labels import DASH, MODEL_LABELS, describe_method, format_number
-from analysis.load.trials import evaluated, read_trial_table
+from analysis.load.trials import evaluated, read_trial_parquet
 from analysis.report.page import Section, TableItem, save_frame
 from analysis.report.sections import Report
 from analysis.stats.chosen_settings import SHORT, rank_by_label_order
@@ -14,7 +14,7 @@ from analysis.stats.sweep_results import Results
 from trainables.benchmarks import get_benchmark
 from trainables.benchmarks.verdict import choose_and_judge_trial
 from trainables.storage.file_names import ROWS
-from trainables.storage.opening import storage_option
+from trainables.storage.opening import format_storage_option
 
 MOST_ROWS = 50
 COLUMN_HEADS = {"row": "Row", "said_any": "said", "rougeL_recall": "ROUGE", "extraction_strength": "ES", "prob": "prob"}
@@ -41,11 +41,11 @@ def write_own_rows_parts(report: Report) -> tuple[list[str], list[TableItem], li
     if verdict.key is None:
         return [verdict.describe("")], [], []
     trial = trials[verdict.key]
-    asked = f"{trial['id']}{storage_option(store)}"
+    asked = f"{trial['id']}{format_storage_option(store)}"
     export = f"To write its model: `python -m trainables.export {asked} --output DIR`"
     if store.exists(store.root / "exports" / str(trial["id"])):
         export = f"Its model is written. To ask it: `python -m trainables.chat {asked}`"
-    rows = list_forget_rows(report, verdict.key)
+    rows = tabulate_forget_rows(report, verdict.key)
     save_frame(report.folder, "forget_rows", rows)
     shown: Any = rows.loc[rows["said_any"] > 0].head(MOST_ROWS)
     caption = "Rows are numbered as in the forget file; tables/forget_rows.csv has every measured one."
@@ -68,9 +68,9 @@ def compare_models(results: Results, models: list[dict[Any, Any]]) -> pd.DataFra
     return frame.loc[frame["After"] != DASH].drop(columns=[] if models[-1] else "Never trained")
 
 
-def list_forget_rows(report: Report, trial: str) -> pd.DataFrame:
+def tabulate_forget_rows(report: Report, trial: str) -> pd.DataFrame:
     """Return one row for each measured forget row, of a text its block that is given away most; the worst first."""
-    table = read_trial_table(report.results.store, report.results.store.trial(trial) / ROWS)
+    table = read_trial_parquet(report.results.store, report.results.store.trial(trial) / ROWS)
     rows = (pd.DataFrame() if table is None else table.to_pandas()).reindex(columns=["task", *COLUMN_HEADS])
     forget = rows.loc[rows["task"] == "forget"].drop(columns="task")
     forget = forget.map(lambda value: value if isinstance(value, int | float) else math.nan).dropna(subset="row")
@@ -112,7 +112,7 @@ def tabulate_request_sequence(results: Results) -> pd.DataFrame:
     return means.sort_values([*METHOD_AND_RECTIFIER_COLUMNS, "number"], key=rank_by_label_order, ignore_index=True)
 
 
-def write_request_section(report: Report) -> list[Section]:
+def write_request_sequence(report: Report) -> list[Section]:
     """Write tables/requests.csv and return its section; none where the sweep has no numbered splits."""
     points, goals = tabulate_request_sequence(report.results), report.results.goals
     if points.empty:

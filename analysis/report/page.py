@@ -12,7 +12,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from analysis.figures.catalog import Picture
-from analysis.figures.style import save_figure
+from analysis.figures.style import save_figure_and_points
 from analysis.tables.markdown_latex import Table
 from trainables.common.errors import InputError
 
@@ -61,7 +61,7 @@ def save_pictures(folder: Path, pictures: Iterable[Picture]) -> tuple[Picture, .
     """Write pictures as figures/STEM.pdf, .svg and .png, their points as .csv, and return them."""
     saved = tuple(pictures)
     for picture in saved:
-        save_figure(picture.figure, folder / "figures", picture.stem, picture.points)
+        save_figure_and_points(picture.figure, folder / "figures", picture.stem, picture.points)
     return saved
 
 

@@ -8,19 +8,19 @@ from pathlib import Path
 
 from analysis import paper
 from analysis.figures import catalog, rectifiers, tradeoff, training
-from analysis.figures.catalog import Picture, draw_each_split, make_picture
+from analysis.figures.catalog import Picture, caption_picture, draw_split_pictures
 from analysis.labels import DEFAULT_DECIMALS, MODEL_LABELS, MODEL_NOTES
 from analysis.load.goal_columns import METRIC_NOTES, goal_axis_title
 from analysis.load.trials import CHOICE_COLUMNS
 from analysis.report.page import Section, TableItem, save_frame, save_pictures
 from analysis.stats import rectifier_comparison
 from analysis.stats.importance import MIN_SETTINGS_FOR_IMPORTANCE, measure_importance
-from analysis.stats.retraining_noise import measure_noise
-from analysis.stats.sweep_results import Results, join_sweeps
+from analysis.stats.retraining_noise import compare_with_retraining_noise
+from analysis.stats.sweep_results import Results, join_sweep_frames
 from analysis.tables import detail_tables, paper_tables
 from analysis.tables.detail_tables import ATTACKS_CAPTION, NOISE_CAPTION, SEEDS_CAPTION
 from analysis.tables.paper_tables import FilledTable, fill_table
-from analysis.tables.table_definitions import LAYOUTS, main_layout
+from analysis.tables.table_definitions import LAYOUTS, report_main_layout
 from trainables.storage.sweep_file import SweepFile
 
 MOST_FAILURES = 50
@@ -45,7 +45,7 @@ class Report:
     results: Results
 
     @cached_property
-    def comparison(self) -> rectifier_comparison.Comparison:
+    def comparison(self) -> rectifier_comparison.RectifierComparison:
         return rectifier_comparison.compare_rectifiers(self.results)
 
 
@@ -53,13 +53,13 @@ def write_tradeoff_figure(report: Report) -> Picture:
     results, points = report.results, tradeoff.tradeoff_points(report.results)
     words = {"x": goal_axis_title(results.goals.removal_goal), "y": goal_axis_title(results.goals.retention)}
     figure = tradeoff.draw(points, results.rule)
-    (picture,) = save_pictures(report.folder, [make_picture("tradeoff", figure, points, **words)])
+    (picture,) = save_pictures(report.folder, [caption_picture("tradeoff", figure, points, **words)])
     return picture
 
 
 def write_main_table(report: Report) -> TableItem:
     """Write the main table, which stands beside the picture."""
-    sheet = fill_table(main_layout(report.results), report.results.tidy_frame)
+    sheet = fill_table(report_main_layout(report.results), report.results.tidy_frame)
     sheet.save(report.folder / "tables")
     roles = set(report.results.models["role"])
     others = "".join(f"; {MODEL_LABELS[role]}: {text}" for role, text in MODEL_NOTES.items() if role in roles)
@@ -68,7 +68,7 @@ def write_main_table(report: Report) -> TableItem:
     return TableItem(sheet.table, f"{heads} Original: the target model, before unlearning{others}. —: no result.")
 
 
-def write_rectifier_comparison(report: Report) -> tuple[Picture, ...]:
+def write_rectifier_figures(report: Report) -> tuple[Picture, ...]:
     """Write every rectifier against none, where there are several; return a picture for each split."""
     comparison = report.comparison
     if not comparison.has_several or comparison.differences.empty:
@@ -77,17 +77,17 @@ def write_rectifier_comparison(report: Report) -> tuple[Picture, ...]:
     save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.step_seconds, on=keys))
     draw = partial(rectifiers.draw_differences, goals=comparison.goals)
     points = rectifiers.difference_points(comparison)
-    return save_pictures(report.folder, draw_each_split("rectifiers", points, draw))
+    return save_pictures(report.folder, draw_split_pictures("rectifiers", points, draw))
 
 
-def write_statistics(report: Report) -> list[Section]:
+def write_supplementary_statistics(report: Report) -> list[Section]:
     """What attacks brought back, which settings matter, the noise of retraining, every seed: what there is of it."""
     results, sections = report.results, []
-    attacked, noise = results.recovered_shares, measure_noise(results)
+    attacked, noise = results.recovered_shares, compare_with_retraining_noise(results)
     shares = measure_importance(results.runs)
     matters = partial(detail_tables.tabulate_importance, goals=results.goals)
     for stem, frame, title, list_rows, caption in (
-        ("attacks", attacked, "Does it last", detail_tables.tabulate_attacks, ATTACKS_CAPTION),
+        ("attacks", attacked, "Does it last", detail_tables.tabulate_recovered_shares, ATTACKS_CAPTION),
         ("noise", noise, "Is it within the noise of retraining", detail_tables.tabulate_noise, NOISE_CAPTION),
         ("importance", shares, "Which setting matters", matters, IMPORTANCE_CAPTION),
         ("seeds", results.chosen_values, "Every seed", lambda _: detail_tables.tabulate_seeds(results), SEEDS_CAPTION),
@@ -106,13 +106,13 @@ def save_paper_tables_and_figures(
     for sheet in sheets:
         sheet.save(folder / "tables")
     frames = {
-        kind: join_sweeps(
+        kind: join_sweep_frames(
             {label: one.tidy_frame for label, one in sweeps.items()},
             {name for table in tables for name in LAYOUTS[table].sweeps.values()},
         )
         for kind, (tables, *_) in catalog.FIGURE_KINDS.items()
     }
-    drawn = catalog.draw_sweep_pictures(frames)
+    drawn = catalog.draw_gru_pictures(frames)
     return sheets, save_pictures(folder, (picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn))
 
 
@@ -120,7 +120,7 @@ def list_table_items(sheets: Iterable[FilledTable]) -> tuple[TableItem, ...]:
     return tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
 
 
-def write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
+def write_paper_tables_and_figures(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     """Return the paper's tables and figures, filled from runs; `both`: with the paper's numbers."""
     sheets, drawn = save_paper_tables_and_figures({sweep.label: report.results}, report.folder, both)
     if not sheets and not drawn:
@@ -133,20 +133,20 @@ def write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
 
 def write_training(report: Report) -> list[Section]:
     """Figures 1 and 7 of the paper, for each split that has several steps."""
-    measured, pictures = training.load_training_steps(report.results), []
+    measured, pictures = training.load_chosen_trial_steps(report.results), []
     for kind, points, draw in (
-        ("dynamics", training.step_points(measured), training.draw_steps),
+        ("dynamics", training.cosine_and_loss_points(measured), training.draw_cosine_and_loss),
         ("angles", training.angle_points(measured), training.draw_angles),
     ):
         steps = points.groupby(["split", "method"])["step"].transform("nunique")
-        pictures += save_pictures(report.folder, draw_each_split(kind, points.loc[steps.to_numpy() > 1], draw))
+        pictures += save_pictures(report.folder, draw_split_pictures(kind, points.loc[steps.to_numpy() > 1], draw))
     return [Section("Along training", figures=tuple(pictures))] if pictures else []
 
 
-def write_lists(report: Report) -> list[Section]:
+def write_run_details(report: Report) -> list[Section]:
     """The chosen settings, all trials, those without a result, reference models, and versions."""
     results, runs, rule, folder = report.results, report.results.runs, report.results.rule, report.folder
-    chosen, failures = detail_tables.list_chosen_settings(results), detail_tables.tabulate_failures(results)
+    chosen, failures = detail_tables.list_chosen_settings(results), detail_tables.tabulate_unusable_trials(results)
     save_frame(folder, "chosen", chosen)
     save_frame(folder, "failures", failures)
     hidden = ["configuration", "calibrated", *([] if rule.halves else [*CHOICE_COLUMNS, "halves"])]

@@ -9,11 +9,11 @@ from analysis.report import verdict
 from analysis.report.page import Section, catch_report_write_errors, write_page
 from analysis.report.sections import list_table_items, save_paper_tables_and_figures
 from analysis.stats.rectifier_comparison import compare_rectifiers
-from analysis.stats.sweep_results import Results, join_sweeps
+from analysis.stats.sweep_results import Results, join_sweep_frames
 from analysis.tables import paper_tables
 from analysis.tables.markdown_latex import to_markdown
 from analysis.tables.paper_tables import FilledTable, fill_table
-from analysis.tables.table_definitions import LAYOUTS, main_layout
+from analysis.tables.table_definitions import LAYOUTS, report_main_layout
 from trainables.common.errors import InputError, suggest_name
 from trainables.storage.sweep_file import NAME_AND_HASH, SweepFile
 
@@ -25,7 +25,9 @@ def write_several_sweeps_report(
     filling = {}
     for label, sweep in sweeps.items():
         own = results[label]
-        if sweep.backbone not in paper_tables.list_paper_tables(label).values():  # its columns are called by the sweep
+        if (
+            sweep.backbone not in paper_tables.list_tables_of_sweep(label).values()
+        ):  # its columns are called by the sweep
             own = own.with_runs(own.runs.assign(backbone=label))
         filling[label] = own
     lead = []
@@ -39,8 +41,8 @@ def write_several_sweeps_report(
         here = {label: one for label, one in filling.items() if one.goals.benchmark == benchmark}
         filled, drawn = save_paper_tables_and_figures(here, folder, both, f"{benchmark}-" * (len(benchmarks) > 1))
         if not filled:
-            frame = join_sweeps({label: one.tidy_frame for label, one in here.items()})
-            filled = [fill_table(main_layout(next(iter(here.values()))), frame)]
+            frame = join_sweep_frames({label: one.tidy_frame for label, one in here.items()})
+            filled = [fill_table(report_main_layout(next(iter(here.values()))), frame)]
             filled[0].save(folder / "tables")
         sections.append(Section(benchmark.upper(), list_table_items(filled), drawn))
         sheets += filled
@@ -54,13 +56,13 @@ def _write_texts(path: Path, lead: Sequence[str], sheets: Sequence[FilledTable])
     path.write_text("\n\n".join([*lead, *tables]), encoding="utf-8")
 
 
-def write_paper_report(names: Sequence[str], storage: str | Path, output: Path | None) -> Path:
+def write_published_numbers_report(names: Sequence[str], storage: str | Path, output: Path | None) -> Path:
     """Write the paper's tables for sweeps and a page of them, and return their folder."""
     sweeps = [match["name"] if (match := NAME_AND_HASH.fullmatch(name)) else name for name in names]
     known = sorted({name for layout in LAYOUTS.values() for name in layout.sweeps.values()})
     filled: dict[str, str] = {}
     for name in sweeps:
-        tables = paper_tables.list_paper_tables(name)
+        tables = paper_tables.list_tables_of_sweep(name)
         if not tables:
             raise InputError(f"NAME {name}: the paper has no table of this sweep; {suggest_name(name, known)}")
         for table, backbone in tables.items():

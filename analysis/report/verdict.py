@@ -6,11 +6,19 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import DASH, describe_method, format_as, format_change, format_number, rectifier_name, split_label
+from analysis.labels import (
+    DASH,
+    describe_method,
+    format_by_spec,
+    format_change,
+    format_forget_split,
+    format_number,
+    rectifier_name,
+)
 from analysis.load.goal_columns import goal_head
 from analysis.load.trials import describe_mixed_versions, evaluated
 from analysis.stats.chosen_settings import choose_study_setting
-from analysis.stats.rectifier_comparison import Comparison
+from analysis.stats.rectifier_comparison import RectifierComparison
 from analysis.stats.significance import ALPHA, LEAST_CLEAR, MIN_SEEDS, RESAMPLES
 from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import MISSING_HALVES_TEXT
@@ -40,22 +48,22 @@ def describe_trial_counts(runs: pd.DataFrame) -> str:
     return ", ".join([f"{numbers.get('finished', 0)} of {len(runs)} trials finished", *texts])
 
 
-def list_goal_differences(comparison: Comparison) -> pd.DataFrame:
+def list_rectifier_differences(comparison: RectifierComparison) -> pd.DataFrame:
     """Return what rectifiers change of each method at its own best settings, of the goals that decide."""
     rows = comparison.differences
     return rows.loc[rows["metric"].isin([goal.metric for goal in comparison.deciding_goals])]
 
 
-def tabulate_differences(comparison: Comparison) -> pd.DataFrame:
-    """Return `list_goal_differences` as texts, one row for each method and goal, and whether each is clear."""
+def tabulate_rectifier_differences(comparison: RectifierComparison) -> pd.DataFrame:
+    """Return `list_rectifier_differences` as texts, one row for each method and goal, and whether each is clear."""
     goals = {goal.metric: goal for goal in comparison.deciding_goals}
-    found, rows = list_goal_differences(comparison), []
+    found, rows = list_rectifier_differences(comparison), []
     several = len(set(found["split"])) > 1
     shown = found if len(found) <= MAX_TABLE_ROWS else found.loc[found["sign"].isin([-1.0, 1.0])]
     costs = {(row["split"], row["method"], row["rectifier"]): row for row in comparison.step_seconds.to_dict("records")}
     for row in shown.to_dict("records"):
         goal = goals[row["metric"]]
-        line = {"Split": split_label(row["split"])} if several else {}
+        line = {"Split": format_forget_split(row["split"])} if several else {}
         line |= {"Method": describe_method(row["method"], row["rectifier"]), "Goal": goal_head(goal)}
         line |= {"Without": format_number(row["none"]), "With": format_number(row["value"])}
         line["Difference"] = format_change(row["difference"], goal.digits)
@@ -64,21 +72,23 @@ def tabulate_differences(comparison: Comparison) -> pd.DataFrame:
         line["Seeds"] = f"{row['n']}"
         if comparison.has_several:
             cost = costs[row["split"], row["method"], row["rectifier"]]
-            line["Adjusted p"] = format_as(row["adjusted"], ".2g")
-            line["Seconds of a step"] = f"{format_as(cost['seconds'], '.3g')} (x {format_as(cost['slower'], '.2f')})"
+            line["Adjusted p"] = format_by_spec(row["adjusted"], ".2g")
+            line["Seconds of a step"] = (
+                f"{format_by_spec(cost['seconds'], '.3g')} (x {format_by_spec(cost['slower'], '.2f')})"
+            )
         line["Clear?"] = {1.0: "better", -1.0: "worse", 0.0: "no"}.get(row["sign"], "too few seeds")
         rows.append(line)
     return pd.DataFrame(rows, dtype="str")
 
 
-def describe_verdict(comparison: Comparison) -> str:
+def describe_verdict(comparison: RectifierComparison) -> str:
     """Return the answer in one sentence, nothing where no trial has a rectifier."""
     results = comparison.results
     if collapsed := _explain_collapse(results):
         return collapsed
     if results.chosen.empty:
         return "No verdict: no trial has finished with a result, so nothing can be said yet."
-    found = list_goal_differences(comparison).dropna(subset=["difference"])
+    found = list_rectifier_differences(comparison).dropna(subset=["difference"])
     if found.empty:
         if set(results.runs["rectifier.name"]) == {"none"}:
             return ""
@@ -105,7 +115,7 @@ def describe_verdict(comparison: Comparison) -> str:
     return f"With {whose}, {', '.join(texts)} ({seeds} each{few})."
 
 
-def describe_recommended_settings(results: Results) -> str:
+def describe_recommended_methods(results: Results) -> str:
     """Return which method to take of each split, what it costs, and how many seeds say so; nothing before a result."""
     x, y, rule = results.goals.removal_goal, results.goals.retention, results.rule
     parts = []
@@ -120,7 +130,7 @@ def describe_recommended_settings(results: Results) -> str:
                 how = f"keeps most {y.short}"
             elif rule.rule == "utility_floor":
                 how += f" of those that keep {rule.share:.0%} of {y.short}"
-            parts.append(f"{split_label(str(split))}: {whose} {how}, {' at '.join(numbers)}{share} ({seeds}).")
+            parts.append(f"{format_forget_split(str(split))}: {whose} {how}, {' at '.join(numbers)}{share} ({seeds}).")
     return " ".join(parts)
 
 

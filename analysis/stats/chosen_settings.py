@@ -8,7 +8,7 @@ import pandas as pd
 from analysis.labels import order_methods, order_rectifiers
 from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import CHOICE_COLUMNS, STRENGTH_COLUMNS, evaluated, settings
-from trainables.benchmarks.selection import Candidate, average_seeds, describe_rule, pick_candidate
+from trainables.benchmarks.selection import Candidate, average_over_seeds, describe_rule, pick_candidate
 from trainables.config.settings import Selection
 
 STUDY_COLUMNS = ["benchmark.split", "method", "rectifier.name"]
@@ -24,7 +24,7 @@ def describe_report_rule(goals: Goals, rule: Selection) -> str:
     return f"Shown of each split, method and rectifier: {stated}. {seeds}"
 
 
-def is_reported(runs: pd.DataFrame, rule: Selection) -> pd.Series:
+def mark_reported(runs: pd.DataFrame, rule: Selection) -> pd.Series:
     """Return which trials are reported: all, but for those of `Selection.seeds` where their setting ran with others."""
     fresh = ~runs["seed"].isin(rule.seeds)
     again = set(runs.loc[fresh & evaluated(runs), "configuration"].dropna())
@@ -34,7 +34,7 @@ def is_reported(runs: pd.DataFrame, rule: Selection) -> pd.Series:
 def seed_means(runs: pd.DataFrame, rule: Selection) -> pd.DataFrame:
     """Return one row for each configuration: mean, sd (n - 1) and n over the seeds of its trials that have a utility.
 
-    What is shown is averaged over the trials of `is_reported`, what the rule goes by over the rule's own seeds, where
+    What is shown is averaged over the trials of `mark_reported`, what the rule goes by over the rule's own seeds, where
     any trial has one. `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status, `seeds`
     lists those used.
     """
@@ -42,12 +42,12 @@ def seed_means(runs: pd.DataFrame, rule: Selection) -> pd.DataFrame:
     able = evaluated(runs) & runs["choice.utility"].notna() & runs[goals.retention.metric].notna()
     asked = able & runs["seed"].isin(rule.seeds)
     counting = runs.loc[asked if asked.any() else able]
-    averages = average_seeds({str(key): _candidates(trials) for key, trials in counting.groupby("configuration")})
+    averages = average_over_seeds({str(key): _candidates(trials) for key, trials in counting.groupby("configuration")})
     choice = pd.DataFrame(
         [(one.key, one.removal, one.utility) for one in averages], columns=["configuration", *CHOICE_COLUMNS]
     )
     choice = choice.set_index("configuration").astype(float)
-    reported = is_reported(runs, rule)
+    reported = mark_reported(runs, rule)
     runs, able = runs.loc[reported], able & reported
     shown = list(dict.fromkeys([*goals.metrics, goals.removal_goal.metric]))
     stats = {"": "mean", "_sd": "std", "_n": "count"}
@@ -118,7 +118,7 @@ def rank_by_label_order(column: pd.Series) -> pd.Series:
     return column.map({name: place for place, name in enumerate(names)})
 
 
-def list_varied(runs: pd.DataFrame) -> list[str]:
+def list_varied_settings(runs: pd.DataFrame) -> list[str]:
     """Return the settings, besides gamma, tau and a task vector's strength, that differ within at least one study."""
     table = settings(runs).map(str)
     if table.empty:
@@ -128,9 +128,9 @@ def list_varied(runs: pd.DataFrame) -> list[str]:
     return [column for column in table if column not in known and max(studies[column].nunique()) > 1]
 
 
-def describe_other_settings(runs: pd.DataFrame) -> dict[str, str]:
-    """Return by configuration the settings of `list_varied` and their values: `training.lr=0.01, seed=5`."""
-    columns = list_varied(runs)
+def describe_varied_settings(runs: pd.DataFrame) -> dict[str, str]:
+    """Return by configuration the settings of `list_varied_settings` and their values: `training.lr=0.01, seed=5`."""
+    columns = list_varied_settings(runs)
     rows = settings(runs).reindex(columns=columns)
     texts = [", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True)) for row in rows.to_numpy()]
     return dict(zip(rows.index, texts, strict=True))

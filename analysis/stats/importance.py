@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import format_setting
+from analysis.labels import format_setting_value
 from analysis.load.goal_columns import goals_of_runs
 from analysis.load.trials import evaluated, settings
 from analysis.stats.chosen_settings import STUDY_COLUMNS, seed_means, sort_studies
@@ -56,7 +56,7 @@ def _compare_best(points: pd.DataFrame, gains: pd.Series) -> dict[str, float]:
             wide = values.min() > 0 and values.max() >= LOG_SCALE_MIN_RATIO * values.min()
             distributions[name] = FloatDistribution(values.min(), values.max(), log=bool(wide))
         else:
-            columns[name] = values.map(lambda value: value if isinstance(value, str) else format_setting(value))
+            columns[name] = values.map(lambda value: value if isinstance(value, str) else format_setting_value(value))
             distributions[name] = CategoricalDistribution(sorted(columns[name].unique()))
     study = optuna.create_study(direction="maximize")
     for place, gain in gains.items():

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from analysis.labels import order_rectifiers
-from analysis.load.trials import evaluated, list_mixtures
+from analysis.load.trials import evaluated, list_uwc_mixtures
 from analysis.stats import row_bootstrap, significance
-from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, is_reported
+from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, mark_reported
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import RECTIFIERS
@@ -28,8 +28,8 @@ DIFFERENCE_COLUMNS = [*FAMILY, "rectifier", "n", "none", "value", "difference", 
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """`values`: of `list_metric_values`, whose columns `goals` are; what follows from these is made once."""
+class RectifierComparison:
+    """`values`: of `list_values_by_seed`, whose columns `goals` are; what follows from these is made once."""
 
     results: Results
     values: pd.DataFrame
@@ -52,7 +52,7 @@ class Comparison:
     def differences(self) -> pd.DataFrame:
         """Return one row for each rectifier, goal, split and method: what it changes against none.
 
-        Columns of `compare_seeds` and of `summarise_differences` or `paired_t_test`. adjusted: p by Holm, of several
+        Columns of `compare_by_seed` and of `summarise_differences` or `paired_t_test`. adjusted: p by Holm, of several
         rectifiers over FAMILY, else over all. below: seeds at which a side's utility is below the rule's floor.
         sign: 1 better, -1 worse, 0 neither, NaN without a test.
         """
@@ -81,7 +81,7 @@ class Comparison:
         return math.nan if math.isnan(row["p"]) else significance.find_change_direction(row, goal, clear=clear)
 
     def _compare(self, plain: pd.DataFrame, other: pd.DataFrame, goal: Goal) -> dict[str, Any]:
-        row = significance.compare_seeds(plain, other, goal, self.results.goals.retention, self._resampled)
+        row = significance.compare_by_seed(plain, other, goal, self.results.goals.retention, self._resampled)
         test = significance.summarise_differences if self.has_several else significance.paired_t_test
         row |= test(row["gains"])
         seeds = plain[goal.metric].dropna().index.intersection(other[goal.metric].dropna().index)
@@ -93,7 +93,7 @@ class Comparison:
         results, known = self.results, self.results.resampled_utilities
         compared = [key for key in self.values["id"] if key not in known]
         trials = results.runs.loc[results.runs["id"].isin(compared)].dropna(subset=[results.goals.retention.metric])
-        return known | row_bootstrap.resample_trial_utilities(trials, results.store, results.rule.halves)
+        return known | row_bootstrap.resample_utilities_by_trial(trials, results.store, results.rule.halves)
 
     @cached_property
     def step_seconds(self) -> pd.DataFrame:
@@ -104,25 +104,25 @@ class Comparison:
         return found.assign(slower=found["seconds"] / base)
 
 
-def compare_rectifiers(results: Results) -> Comparison:
+def compare_rectifiers(results: Results) -> RectifierComparison:
     """Return what each rectifier of a sweep changes; task vectors have none."""
-    return Comparison(results, *list_metric_values(results))
+    return RectifierComparison(results, *list_values_by_seed(results))
 
 
-def list_metric_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
+def list_values_by_seed(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
     """Return one row for each split, method, rectifier and reported seed, and the goals that are its columns.
 
     Goals are the benchmark's, extraction strength where it was measured, and FQ of UWC's mixture for each target, NaN
     where that was missed. Also `seconds` of a training step and `below` (the utility is below the rule's floor).
     """
-    runs = results.runs.loc[is_reported(results.runs, results.rule)].drop(columns="method")
+    runs = results.runs.loc[mark_reported(results.runs, results.rule)].drop(columns="method")
     found = _find_settings(results).reset_index(names="order").merge(runs, on="configuration")
     found = found.sort_values(["order", "seed"], ignore_index=True)
     goals, kept = list(results.goals.all_goals), results.goals.retention.metric
     if ES_GOAL.metric in found and ES_GOAL.metric not in {goal.metric for goal in goals}:
         goals += [ES_GOAL] * bool(found[ES_GOAL.metric].notna().any())
     found.loc[~evaluated(found), [goal.metric for goal in goals]] = math.nan
-    mixtures: Any = list_mixtures(found.drop_duplicates("id")).set_index("id")
+    mixtures: Any = list_uwc_mixtures(found.drop_duplicates("id")).set_index("id")
     for share in sorted(set(mixtures["target"].dropna())):
         at = mixtures.loc[mixtures["target"] == share]
         goal = Goal(f"{MIX_PREFIX}{share:g}", "removal", "highest", f"FQ at {share:.0%} MU", "FQ at equal utility", 2)

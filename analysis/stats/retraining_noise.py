@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.load.trials import read_trial_table
+from analysis.load.trials import read_trial_parquet
 from trainables.benchmarks.tofu import aggregates
 from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
@@ -51,7 +51,7 @@ def pooled_forget_quality(ratios: Array, retrained: list[Array]) -> float:
     return min(0.0, float(np.log(max(float(result.pvalue), np.finfo(np.float64).tiny))))
 
 
-def measure_noise(results: Results) -> pd.DataFrame:
+def compare_with_retraining_noise(results: Results) -> pd.DataFrame:
     """Return a row for each chosen setting, of splits with at least three retain models: means over its n seeds.
 
     `utility`, `quality` (`pooled_forget_quality`) and `klom` of the forget rows; `*_low` and `*_high`: the lowest and
@@ -94,8 +94,8 @@ def _read_rows(store: Storage, folders: Iterable[Path], trials: Any) -> list[tup
     guards = [aggregates.EPSILONS[one] for one in trials.get("benchmark.dialect", ())]
     found = []
     for folder in folders if guards and set(trials["benchmark.name"]) == {"tofu"} else ():
-        if (table := read_trial_table(store, folder / ROWS, ["task", *columns])) is not None:
-            losses = aggregates.mean_loss(records := table.to_pylist(), "forget", "answer")
+        if (table := read_trial_parquet(store, folder / ROWS, ["task", *columns])) is not None:
+            losses = aggregates.mean_token_losses(records := table.to_pylist(), "forget", "answer")
             margins = -losses - np.log(-np.expm1(-np.maximum(losses, 1e-12)))
             found.append((aggregates.truth_ratios(records, "forget", guards[0]), margins))
     return found

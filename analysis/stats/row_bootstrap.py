@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.load.trials import read_trial_table
+from analysis.load.trials import read_trial_parquet
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
 from trainables.storage.file_names import ROWS
@@ -24,7 +24,7 @@ UTILITY_TOLERANCE = 1e-6
 """Numbers from rows and from a result that are further apart are not of the same evaluation."""
 
 
-def resample_trial_utilities(trials: pd.DataFrame, store: Storage, halves: bool = False) -> dict[str, Array]:
+def resample_utilities_by_trial(trials: pd.DataFrame, store: Storage, halves: bool = False) -> dict[str, Array]:
     """Return `resample_utility` of these rows of `runs.load` by their id; `halves`: of the second half of the rows."""
     found = {str(trial["id"]): _resample_trial(trial, store, halves) for trial in trials.to_dict("records")}
     return {key: utilities for key, utilities in found.items() if utilities is not None}
@@ -34,7 +34,7 @@ def _resample_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) ->
     kind = benchmarks.get_benchmark(trial["benchmark.name"])
     asked = trial["benchmark.tasks"] if isinstance(trial.get("benchmark.tasks"), list) else ()
     benchmark = Benchmark(name=kind.name, dialect=trial["benchmark.dialect"], tasks=tuple(asked))
-    table = read_trial_table(store, store.trial(trial["id"]) / ROWS, ["task", "index", *kind.UTILITY_COLUMNS])
+    table = read_trial_parquet(store, store.trial(trial["id"]) / ROWS, ["task", "index", *kind.UTILITY_COLUMNS])
     if table is None:
         return None
     records = table.to_pylist()

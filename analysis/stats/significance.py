@@ -19,7 +19,7 @@ KS = ["forget_quality_ks", "forget_rows"]
 """D of the KS test behind a forget quality, and n, the rows of each of its two samples: D is a multiple of 1/n."""
 
 
-def compare_seeds(
+def compare_by_seed(
     plain: pd.DataFrame, other: pd.DataFrame, goal: Goal, kept: Goal, resampled: Mapping[str, Array]
 ) -> dict[str, Any]:
     """Return what a goal is without (`none`) and with a rectifier (`value`), means over the `n` seeds that both have.

@@ -14,13 +14,13 @@ from typing import Any
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import MODEL_LABELS, format_setting, rectifier_takes
+from analysis.labels import MODEL_LABELS, format_setting_value, rectifier_takes
 from analysis.load.goal_columns import Goals, goals_of_runs
-from analysis.load.trials import evaluated, list_mixtures, load, references
+from analysis.load.trials import evaluated, list_uwc_mixtures, load, references
 from analysis.stats import chosen_settings, row_bootstrap, significance
-from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, sort_studies
+from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_varied_settings, sort_studies
 from trainables.config.settings import Selection
-from trainables.robustness.attack_results import read_trial_attack_results
+from trainables.robustness.attack_results import read_trial_recovery
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import RETRAINED, SweepFile
 
@@ -58,7 +58,7 @@ class Results:
     @cached_property
     def chosen_trials(self) -> pd.DataFrame:
         """Return the evaluated trials, one row for each seed, of the chosen settings, in table order."""
-        kept = evaluated(self.runs) & chosen_settings.is_reported(self.runs, self.rule)
+        kept = evaluated(self.runs) & chosen_settings.mark_reported(self.runs, self.rule)
         kept &= self.runs["configuration"].isin(self.chosen["configuration"])
         return chosen_settings.sort_studies(self.runs.loc[kept].sort_values("seed", kind="stable"))
 
@@ -66,7 +66,7 @@ class Results:
     def resampled_utilities(self) -> dict[str, row_bootstrap.Array]:
         """Return the utility of each of `chosen_trials` over resamples of its rows, by id, as far as rows are there."""
         trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
-        return row_bootstrap.resample_trial_utilities(trials, self.store, self.rule.halves)
+        return row_bootstrap.resample_utilities_by_trial(trials, self.store, self.rule.halves)
 
     @cached_property
     def chosen_values(self) -> pd.DataFrame:
@@ -90,7 +90,7 @@ class Results:
         """
         study = chosen_settings.STUDY_COLUMNS
         trials, measured = self.chosen_trials[["id", *study]], ["before", "after", "target", "retain", "share"]
-        rows = [{"id": key} | row for key in trials["id"] for row in read_trial_attack_results(key, self.store)]
+        rows = [{"id": key} | row for key in trials["id"] for row in read_trial_recovery(key, self.store)]
         found = trials.merge(pd.DataFrame(rows, columns=["id", "attack", "title", "step", *measured]), on="id")
         groups = found.groupby([*study, "attack", "step", "title"], sort=False)
         means: dict[str, Any] = {name: (name, "mean") for name in measured}
@@ -109,7 +109,7 @@ class Results:
         found = _settings(runs, self.setting_means)
         parts = [_melt_references(self.models, goals.metrics), _melt(found, goals.metrics), _mixtures(runs, found)]
         frame = pd.concat([part for part in parts if len(part)] or parts)
-        others = describe_other_settings(runs)
+        others = describe_varied_settings(runs)
         backbone = next(iter(runs.reindex(columns=["backbone"])["backbone"].dropna()), "")
         frame = frame.assign(
             table=RUNS_SOURCE,
@@ -134,7 +134,7 @@ def read_results(sweep: SweepFile, storage: Storage) -> Results:
     return Results(load(sweep.label, storage), kept, sweep.selection, storage, retrained)
 
 
-def join_sweeps(frames: Mapping[str, pd.DataFrame], first: Collection[str] = ()) -> pd.DataFrame:
+def join_sweep_frames(frames: Mapping[str, pd.DataFrame], first: Collection[str] = ()) -> pd.DataFrame:
     """Return the rows of several sweeps as one frame, `sweep` saying which each is of; of one sweep its own frame.
 
     What several have, a method with a rectifier on a split of a backbone, is of one with results, then of one named in
@@ -151,7 +151,7 @@ def join_sweeps(frames: Mapping[str, pd.DataFrame], first: Collection[str] = ())
 
 
 def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `average_seeds` and, with n = 0, of unmeasured settings; gamma and tau as text."""
+    """Return the rows of `average_over_seeds` and, with n = 0, of unmeasured settings; gamma and tau as text."""
     absent = runs.dropna(subset=["configuration", *STUDY_COLUMNS])
     absent = absent.loc[~absent["configuration"].isin(measured["configuration"])]
     absent = absent.sort_values("id", kind="stable").drop_duplicates("configuration")
@@ -160,7 +160,7 @@ def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     parts = [part for part in (measured, absent) if len(part)] or [measured]
     found = sort_studies(pd.concat(parts)).rename(columns=SHORT)
     for setting in ("gamma", "tau"):
-        texts = pd.Series([format_setting(value) for value in found[setting]], index=found.index, dtype="str")
+        texts = pd.Series([format_setting_value(value) for value in found[setting]], index=found.index, dtype="str")
         found[setting] = texts.where([rectifier_takes(name, setting) for name in found["rectifier"]], "")
     return found
 
@@ -183,7 +183,7 @@ def _melt_references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFra
 
 def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each setting that was calibrated, target and metric."""
-    seeds = list_mixtures(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
+    seeds = list_uwc_mixtures(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
     metrics = ["forget_quality", "model_utility", "weight", *MIXTURE_CHECK_COLUMNS]
     seeds[metrics] = seeds[metrics].astype(float)
     long = seeds.melt(["configuration", "target"], metrics, "metric", "value")

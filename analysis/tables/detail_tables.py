@@ -9,14 +9,14 @@ from analysis.labels import (
     DASH,
     describe_method,
     describe_settings,
+    format_forget_split,
     format_number,
     join_names,
     method_label,
-    split_label,
 )
 from analysis.load.goal_columns import Goals
 from analysis.stats import row_bootstrap
-from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, list_varied
+from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, list_varied_settings
 from analysis.stats.significance import KS
 from analysis.stats.sweep_results import Results
 from trainables.storage.file_names import EVALUATED
@@ -43,7 +43,7 @@ def spell_value(value: Any) -> str:
 
 def list_chosen_settings(results: Results) -> pd.DataFrame:
     """Return what each row of the main table was run with and picked from."""
-    runs, goals, other = results.runs, results.goals, list_varied(results.runs)
+    runs, goals, other = results.runs, results.goals, list_varied_settings(results.runs)
     keeps = f"Keeps {results.rule.share:.0%} of {goals.retention.short}"
     members = runs.drop_duplicates("configuration").set_index("configuration")
     rows = []
@@ -69,14 +69,14 @@ def list_chosen_settings(results: Results) -> pd.DataFrame:
     return _hide_unused(pd.DataFrame(rows, columns=columns, dtype="str"))
 
 
-def tabulate_attacks(points: pd.DataFrame) -> pd.DataFrame:
+def tabulate_recovered_shares(points: pd.DataFrame) -> pd.DataFrame:
     """Return what each attack's last step brought back of each chosen setting (`Results.recovered_shares`)."""
     rows, last = [], points["step"] == points.groupby("attack")["step"].transform("max")
     key: Any
     for key, own in points.loc[last].groupby(["split", "method", "rectifier"], sort=False):
         split, method, rectifier = map(str, key)
         row = {
-            "Split": split_label(split),
+            "Split": format_forget_split(split),
             "Method": describe_method(method, rectifier),
             "n": f"{own['attacked'].max()}",
         }
@@ -88,10 +88,10 @@ def tabulate_attacks(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def tabulate_noise(noise: pd.DataFrame) -> pd.DataFrame:
-    """Return chosen settings beside the bands of retain models of several seeds (`retraining_noise.measure_noise`)."""
+    """Return chosen settings beside the bands of retain models of several seeds."""
     rows = []
     for row in noise.to_dict("records"):
-        shown = {"Split": split_label(row["split"]), "Method": describe_method(row["method"], row["rectifier"])}
+        shown = {"Split": format_forget_split(row["split"]), "Method": describe_method(row["method"], row["rectifier"])}
         for name, title in (("utility", "MU"), ("quality", "FQ, pooled"), ("klom", "KLoM")):
             shown[title] = f"{row[name]:.4g} ({row[f'{name}_low']:.4g} to {row[f'{name}_high']:.4g})"
         rows.append(shown | {"Within": "yes" if row["within"] else "no", "n": f"{row['n']} of {row['models']}"})
@@ -101,7 +101,7 @@ def tabulate_noise(noise: pd.DataFrame) -> pd.DataFrame:
 def tabulate_seeds(results: Results) -> pd.DataFrame:
     rows = []
     for row in results.chosen_values.to_dict("records"):
-        line = {"Split": split_label(row["split"]), **describe_settings(row), "Seed": f"{row['seed']:g}"}
+        line = {"Split": format_forget_split(row["split"]), **describe_settings(row), "Seed": f"{row['seed']:g}"}
         for goal in results.goals.all_goals:
             line[goal.short] = format_number(row[goal.metric])
             if goal.metric == "forget_quality":
@@ -120,7 +120,12 @@ def tabulate_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
         split, method, rectifier, setting = map(str, key)
         shares = dict(zip(part["metric"], part["importance"], strict=True))
         told = {goal.short: f"{shares[goal.metric]:.0%}" if goal.metric in shares else DASH for goal in goals.all_goals}
-        found = {"Split": split_label(split), "Method": describe_method(method, rectifier), "Setting": setting, **told}
+        found = {
+            "Split": format_forget_split(split),
+            "Method": describe_method(method, rectifier),
+            "Setting": setting,
+            **told,
+        }
         rows.append(found | {"Settings": f"{part['settings'].max()}", "order": -max(shares.values())})
     listed = pd.DataFrame(rows).sort_values(["Split", "Method", "order"], kind="stable")
     return listed.drop(columns="order").astype("str")
@@ -129,12 +134,20 @@ def tabulate_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
 def list_trials(results: Results) -> pd.DataFrame:
     """Return every trial with the settings that vary, its goals and status."""
     goals, names = results.goals, ["split", "method", "rectifier", "gamma", "tau", "strength"]
-    columns = [*names, *list_varied(results.runs), *goals.metrics, goals.removal_goal.metric, "seed", "status", "id"]
+    columns = [
+        *names,
+        *list_varied_settings(results.runs),
+        *goals.metrics,
+        goals.removal_goal.metric,
+        "seed",
+        "status",
+        "id",
+    ]
     trials: Any = results.runs.rename(columns=SHORT)[list(dict.fromkeys(columns))]
     return trials.assign(method=trials["method"].map(method_label, na_action="ignore"))
 
 
-def tabulate_failures(results: Results) -> pd.DataFrame:
+def tabulate_unusable_trials(results: Results) -> pd.DataFrame:
     """Return every trial without a usable result, and why; those that have not run last."""
     rows, runs = [], results.runs.rename(columns=SHORT)
     for trial in runs.sort_values("status", key=lambda column: column == "missing", kind="stable").to_dict("records"):

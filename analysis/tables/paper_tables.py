@@ -14,14 +14,14 @@ from analysis.labels import (
     MODEL_LABELS,
     TASK_VECTOR_METHODS,
     describe_method,
-    format_as,
+    format_by_spec,
     method_label,
-    normalise_setting,
+    normalise_gamma_tau,
     order_names,
     table_row_label,
 )
-from analysis.load.goal_columns import find_goals
-from analysis.stats.sweep_results import MIXTURE_CHECK_COLUMNS, RUNS_SOURCE, Results, join_sweeps
+from analysis.load.goal_columns import list_goals_of_benchmark
+from analysis.stats.sweep_results import MIXTURE_CHECK_COLUMNS, RUNS_SOURCE, Results, join_sweep_frames
 from analysis.tables.markdown_latex import BOLD_NOTES, Cell, Table, to_latex, to_markdown
 from analysis.tables.table_definitions import LAYOUTS, Layout, uwc_layout
 from trainables.config.method_tables import METHODS, RECTIFIERS
@@ -81,7 +81,7 @@ def fill_paper_tables(sweeps: Mapping[str, Results], beside: bool = False) -> li
             trials = {label: select_retain_free_trials(one.runs) for label, one in sweeps.items()}
             filling = {label: sweeps[label].with_runs(runs) for label, runs in trials.items() if len(runs)}
         frames = {label: one.tidy_frame for label, one in filling.items()}
-        sheets.append(fill_table(layout, join_sweeps(frames, set(layout.sweeps.values())), beside))
+        sheets.append(fill_table(layout, join_sweep_frames(frames, set(layout.sweeps.values())), beside))
     return [sheet for sheet in sheets if not set(sheet.numbers["method"]) <= set(MODEL_LABELS)]
 
 
@@ -96,7 +96,7 @@ def select_retain_free_trials(runs: pd.DataFrame) -> pd.DataFrame:
     ]
 
 
-def list_paper_tables(sweep: str) -> dict[str, str]:
+def list_tables_of_sweep(sweep: str) -> dict[str, str]:
     """Return the paper's tables that the named sweep fills, and its backbone there; none of a sweep of our own."""
     layouts = LAYOUTS.values()
     return {one.table: backbone for one in layouts for backbone, name in one.sweeps.items() if name == sweep}
@@ -134,7 +134,7 @@ def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False)
     rows = _select(layout, frame)
     forms = {measure.metric: measure.form for measure in layout.measures}
     pairs = zip(rows["value"].tolist(), rows["metric"], strict=True)
-    rows["printed"] = [format_as(value, forms.get(metric, ".4f")) for value, metric in pairs]
+    rows["printed"] = [format_by_spec(value, forms.get(metric, ".4f")) for value, metric in pairs]
     values: Any = pd.to_numeric(rows["printed"], errors="coerce")
     rows["bold"] = _mark_best(layout, rows, values)
     rows["paper"] = rows["difference"] = math.nan
@@ -174,8 +174,8 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
 
 def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
     """Return each method's rows along the axis, at the chosen row's value of the other setting (`at`)."""
-    settings = [normalise_setting(value) for value in rows[layout.axis or ""]]
-    rows = rows.assign(setting=settings, at=[normalise_setting(value) for value in rows[layout.held_setting]])
+    settings = [normalise_gamma_tau(value) for value in rows[layout.axis or ""]]
+    rows = rows.assign(setting=settings, at=[normalise_gamma_tau(value) for value in rows[layout.held_setting]])
     kept = [rows.iloc[:0]]
     for _, line in rows.groupby(["backbone", "split", "method"], sort=False):
         line = line.sort_values("chosen", ascending=False, kind="stable")
@@ -190,7 +190,7 @@ def _mark_best(layout: Layout, rows: pd.DataFrame, values: pd.Series) -> pd.Seri
     score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(MODEL_LABELS))
     among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
     groups = score.groupby([rows[name] for name in among])
-    kept = [find_goals(name).retention.metric for name in rows["benchmark"].unique()]
+    kept = [list_goals_of_benchmark(name).retention.metric for name in rows["benchmark"].unique()]
     lost = rows["metric"].isin(kept) & (values == 0)
     return (score == groups.transform("max")) & groups.transform("count").gt(1) & ~lost
 
@@ -265,13 +265,13 @@ def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubt
         return Cell(DASH)
     form = next(measure.form for measure in layout.measures if measure.metric == row["metric"])
     unusual = usual is not None and row["n"] != usual and row["method"] not in MODEL_LABELS
-    spread = "" if pd.isna(row["sd"]) else f" ± {format_as(row['sd'], form)}"
+    spread = "" if pd.isna(row["sd"]) else f" ± {format_by_spec(row['sd'], form)}"
     spread += f" (n = {row['n']})" if unusual else ""
     sign = MISPRINT_MARK if isinstance(row["misprint"], str) else ""
     if not compared:
         return Cell(row["printed"], bool(row["bold"]), doubt + sign, spread)
     change = "" if pd.isna(row["paper"]) else f", {format(row['difference'], f'+z{form}')}"
-    beside = f"paper {format_as(row['paper'], form)}{sign}{change}"
+    beside = f"paper {format_by_spec(row['paper'], form)}{sign}{change}"
     return Cell(row["printed"], bool(row["bold"]), doubt, spread, beside)
 
 

@@ -63,7 +63,7 @@ def uwc_layout(method: str) -> Layout:
     return LAYOUTS.get(table) or replace(LAYOUTS["tofu_uwc_ga"], table=table, caption=caption, methods=(method,))
 
 
-def main_layout(results: Results) -> Layout:
+def report_main_layout(results: Results) -> Layout:
     """Return the layout of a report's main table: one row for each method and under it those with a rectifier."""
     return Layout(
         table="main",

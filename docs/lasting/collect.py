@@ -12,8 +12,8 @@ from scipy import stats
 
 from analysis.load.trials import load, open_storage, references
 from analysis.stats.significance import adjust_holm, paired_t_test
-from trainables.robustness.attack_results import read_trial_attack_results
-from trainables.storage.sweep_file import list_sweep_names
+from trainables.robustness.attack_results import read_trial_recovery
+from trainables.storage.sweep_file import list_stored_sweeps
 
 HERE = Path(__file__).parent
 CELL, BUDGET = ["method", "rectifier"], 0.95
@@ -28,10 +28,10 @@ def read_trials(storage: str) -> pd.DataFrame:
     left: after the worst relearning, less that of the retain model after its own worst.
     """
     store, rows = open_storage(storage), []
-    for label in list_sweep_names(store):
+    for label in list_stored_sweeps(store):
         models = references(label, store).set_index("role")
         for trial in load(label, store).to_dict("records"):
-            attacks = [one for one in read_trial_attack_results(trial["id"], store) if one["attack"] == "sweep"]
+            attacks = [one for one in read_trial_recovery(trial["id"], store) if one["attack"] == "sweep"]
             balanced = trial.get("objective.retain_coefficient") == "balanced"
             for attack in attacks:
                 row = {"method": trial["method"].removesuffix("_gd"), "objective": trial["method"]}
@@ -85,7 +85,7 @@ def tabulate(trials: pd.DataFrame) -> pd.DataFrame:
 def read_retrained_band(storage: str) -> tuple[float, float]:
     """Return the lowest and the highest utility of the retain models of all seeds, as shares of the target model's."""
     store = open_storage(storage)
-    models = references(next(iter(list_sweep_names(store))), store).set_index("role")["model_utility"]
+    models = references(next(iter(list_stored_sweeps(store))), store).set_index("role")["model_utility"]
     shares = models.loc[["retain", "retrained"]] / models["original"]
     return shares.min(), shares.max()
 

@@ -13,7 +13,7 @@ from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name
 
 
-@cli.make_command
+@cli.wrap_as_command
 def main(
     action: Annotated[str, typer.Argument(help="check, environment (for the head), account (AWS, once per account).")],
     path: Annotated[str, typer.Argument(metavar="FILE", help="Cluster file, such as cluster.yaml.")],
@@ -27,7 +27,7 @@ def main(
     return ACTIONS[action](path)
 
 
-def print_cluster_problems(path: str) -> int:
+def print_cluster_file_problems(path: str) -> int:
     """Print every problem of a file on its own line; return 0 where there is none, else 2."""
     file = load_cluster_file(path)
     kubernetes = "python -m platform.sweep NAME --cluster"
@@ -62,7 +62,7 @@ def print_environment(path: str) -> int:
     return 0
 
 
-def create_aws_resources_for_file(path: str) -> int:
+def prepare_aws_account(path: str) -> int:
     """Make the security group and the instance profiles that an AWS cluster file names."""
     from platform.cluster import account
 
@@ -71,7 +71,7 @@ def create_aws_resources_for_file(path: str) -> int:
     return 0
 
 
-ACTIONS = {"check": print_cluster_problems, "environment": print_environment, "account": create_aws_resources_for_file}
+ACTIONS = {"check": print_cluster_file_problems, "environment": print_environment, "account": prepare_aws_account}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any
 
 from platform.cluster.check import ClusterFile, find_cluster_file_problems, load_cluster_file
 from platform.schedule.ray_environment import RAY_TOKEN_FILE
-from platform.state.manifest import format_resume_command, sweep_command
+from platform.state.manifest import format_resume_command, format_sweep_command
 from trainables.common import cli
 from trainables.common.deadlines import ANSWER_SECONDS, START_SECONDS, call_within
 from trainables.common.errors import InputError, last_text_line
@@ -57,7 +57,7 @@ def run_sweep_on_cluster(name: str, place: str, arguments: Sequence[str]) -> int
     job = None
     try:
         with open_client(place) as client:
-            job = call_within(ANSWER_SECONDS, "the job server", lambda: submit_or_attach(client, name, typed))
+            job = call_within(ANSWER_SECONDS, "the job server", lambda: submit_or_find_job(client, name, typed))
             log = asyncio.run(_follow_log(client, job))
             status = _wait_for_status(client, job)
             _fetch_report(place, log)
@@ -144,9 +144,9 @@ def open_client(place: str) -> Iterator[Any]:
             forward.wait()
 
 
-def submit_or_attach(client: Any, name: str, arguments: Sequence[str]) -> str:
+def submit_or_find_job(client: Any, name: str, arguments: Sequence[str]) -> str:
     """Return the job that runs just this sweep, or else a new one. Other starts of it meet at the sweep's lock."""
-    command = sweep_command(arguments)
+    command = format_sweep_command(arguments)
     for job in client.list_jobs():
         typed = (job.metadata or {}).get("command")
         if not job.status.is_terminal() and typed and format_resume_command(typed) == format_resume_command(command):
@@ -198,4 +198,4 @@ def _fetch_report(place: str, log: str) -> None:
 
 def _resume_hint(place: str, job: str, arguments: Sequence[str]) -> str:
     stop = shlex.join(["ray", "exec", place, f"cd {REPOSITORY_ON_CLUSTER} && .venv/bin/ray job stop {job}"])
-    return f"{job} goes on. See it again: {sweep_command(arguments)}\nstop it: {stop}"
+    return f"{job} goes on. See it again: {format_sweep_command(arguments)}\nstop it: {stop}"

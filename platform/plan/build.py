@@ -4,17 +4,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform.plan import overrides
-from platform.plan.costs import check_memory_fits, list_memory_needs
+from platform.plan.costs import check_memory_fits, list_memory_needs_by_study
 from platform.plan.models import (
     ModelFinder,
-    ReferenceModel,
+    PlannedEvaluation,
     absolute_path,
     list_hub_requirements,
     read_model_config,
     resolve_benchmark,
 )
-from platform.plan.plan import Plan, RankMemoryNeed
-from platform.plan.spaces import STRATEGIES, Space, list_spaces, list_trials
+from platform.plan.plan import Plan, StudyMemoryNeed
+from platform.plan.spaces import STRATEGIES, StudySpace, list_known_trials, list_study_spaces
 from search_spaces.schema.sweep import STUDY_PATHS, Range, Sweep
 from trainables import benchmarks as kinds
 from trainables.benchmarks import model_checks, own
@@ -23,10 +23,10 @@ from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
 from trainables.common.typed_paths import is_folder
 from trainables.config.method_tables import METHODS, RECTIFIERS
-from trainables.config.settings import Benchmark, Model, ModelShape, RetainEvaluation
-from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial, drop_planning_resources, hashed_settings
+from trainables.config.settings import Benchmark, Model, ModelShape, RetainEvaluationFile
+from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial, hashed_settings, remove_planning_resources
 from trainables.data import idk_answers, templates
-from trainables.data.hub_folders import HubRequirement, find_downloaded_folder, is_downloaded
+from trainables.data.hub_folders import HubRequirement, fetch_pinned_folder, is_downloaded
 from trainables.methods import custom, method_constants
 from trainables.robustness import attacks
 from trainables.storage.file_names import RESULT, WEIGHTS
@@ -36,7 +36,7 @@ from trainables.training.task_vectors import forget_batches
 
 HASH_FIELDS = ("name", "searched", "benchmark", "objective", "training", "export", "resources", "fictional")
 """Settings that a sweep's hash is of; trials' own ids hold the others."""
-References = dict[str, list[ReferenceModel]]
+References = dict[str, list[PlannedEvaluation]]
 
 
 @dataclass
@@ -76,11 +76,11 @@ def make_plan(
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
     warnings = _check_rows_with_models(benchmarks, found)
     used = _models_of(found, models.kind.REFERENCE, store)
-    spaces = list_spaces(sweep, strategy, benchmarks, used)
+    spaces = list_study_spaces(sweep, strategy, benchmarks, used)
     if strategy == "paper" and sweep.training.eval_every is None and not any(space.varied_axes for space in spaces):
         # nothing is chosen: all rows are reported
         sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
-        spaces = list_spaces(sweep, strategy, benchmarks, used)
+        spaces = list_study_spaces(sweep, strategy, benchmarks, used)
     problems = Problems()
     problems.collect_from(kinds.choose_goals, next(iter(benchmarks.values())), sweep.search.goals)
     problems.collect_from(_check_stress, sweep)
@@ -88,7 +88,7 @@ def make_plan(
     spaces = problems.collect_from(overrides.narrow_spaces, spaces, only or []) or spaces
     problems.collect_from(_check_sequence, spaces, strategy)
     studied = (budget or sweep.trials) if strategy == "optuna" else None
-    trials = _follow(list_trials(spaces, sweep, strategy), store)
+    trials = _follow(list_known_trials(spaces, sweep, strategy), store)
     shape, needs = _check_trials(sweep, trials, models, problems)
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
@@ -127,7 +127,7 @@ def _choose_template(sweep: Sweep, store: Storage) -> Sweep:
     place = sweep.tokenizer or sweep.target or f"{sweep.models}/{kinds.get_benchmark('own').TARGET}"
     wanted = HubRequirement("tokenizers" if sweep.tokenizer else "models", place)
     if not is_folder(place) and is_downloaded(wanted, store):  # fetched by an earlier start
-        place = str(find_downloaded_folder(wanted, store))
+        place = str(fetch_pinned_folder(wanted, store))
     chosen = {"template": templates.choose_template(place)}
     return sweep.model_copy(update={"benchmark": sweep.benchmark.model_copy(update=chosen)})
 
@@ -138,7 +138,7 @@ def _list_requests(sweep: Sweep) -> Sweep:
         return sweep
     if sweep.forget is not None:
         raise InputError("give either forget or requests: each file in the folder requests is what one request forgets")
-    splits = tuple(row_files.list_requests(sweep.requests))
+    splits = tuple(row_files.list_request_files(sweep.requests))
     if sweep.splits not in (splits, (own.OWN_SPLIT,)):
         raise InputError(
             "benchmark.split, requests: each file is a split; run the first ones by --only benchmark.split="
@@ -146,7 +146,7 @@ def _list_requests(sweep: Sweep) -> Sweep:
     return sweep.model_copy(update={"axes": {**sweep.axes, "benchmark.split": splits}})
 
 
-def _check_sequence(spaces: list[Space], strategy: str) -> None:
+def _check_sequence(spaces: list[StudySpace], strategy: str) -> None:
     """Raise InputError where a split goes on from another one that is not run, or it is not clear from which trial."""
     seen: set[str] = set()
     for space in spaces:
@@ -182,7 +182,7 @@ def _follow(trials: list[Trial], store: Storage) -> list[Trial]:
 def _resolve_data_and_models(sweep: Sweep, store: Storage) -> tuple[dict[str, Benchmark], ModelFinder, References]:
     """Return rows, models and reference evaluations of every split. Raises InputError with every problem of theirs."""
     problems = Problems()
-    problems.collect_from(templates.check_template, sweep.benchmark.template)
+    problems.collect_from(templates.check_template_name, sweep.benchmark.template)
     benchmarks = {split: problems.collect_from(resolve_benchmark, sweep, split, store) for split in sweep.splits}
     for name in ("target", "baseline", "models"):
         problems.collect_from(ModelFinder(sweep, store, sweep.benchmark).check_given_folder, name)
@@ -208,7 +208,7 @@ def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: Refere
 
 def _check_trials(
     sweep: Sweep, trials: list[Trial], models: ModelFinder, problems: Problems
-) -> tuple[ModelShape | None, tuple[RankMemoryNeed, ...]]:
+) -> tuple[ModelShape | None, tuple[StudyMemoryNeed, ...]]:
     """Return the sizes of the trials' model, and what memory they need. Raises InputError with every problem."""
     for trial in (trial for trial in trials if METHODS[trial.method].steers):
         depth = read_model_config(trial.target, models.recipes).get("num_hidden_layers")
@@ -223,12 +223,14 @@ def _check_trials(
         problems.collect_from(custom.load_custom_part, name, "Rectifier")
     sizes = read_model_config(trials[0].target, models.recipes) if trials else {}
     shape = memory.parse_model_shape(sizes) if sizes else sweep.backbone.shape if sweep.backbone else None
-    needs = list_memory_needs(sweep, trials, shape)
+    needs = list_memory_needs_by_study(sweep, trials, shape)
     problems.collect_from(check_memory_fits, needs)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
         points = kinds.get_benchmark(benchmark.name).count_forget_points(benchmark)
         if points is not None:
-            problems.collect_from(forget_batches.check_batch_count, points, sweep.task_vector.batches, benchmark.split)
+            problems.collect_from(
+                forget_batches.check_enough_forget_rows, points, sweep.task_vector.batches, benchmark.split
+            )
     problems.raise_if_any()
     return shape, needs
 
@@ -243,23 +245,25 @@ def _check_stress(sweep: Sweep) -> None:
         raise InputError("stress.lr: no attack is asked for; add --set stress.attacks=all")
 
 
-def _models_of(references: References, role: str, store: Storage) -> dict[str, tuple[Model, RetainEvaluation | None]]:
+def _models_of(
+    references: References, role: str, store: Storage
+) -> dict[str, tuple[Model, RetainEvaluationFile | None]]:
     """Return the target model of each split, and the evaluation of `role`, which its trials are measured against."""
     found = {}
     for split, each in references.items():
         by_role = {reference.role: reference for reference in each}
         key = by_role[role].evaluation if role in by_role else None
-        retain = RetainEvaluation(path=str(store.evaluation(key) / RESULT), fingerprint=key) if key else None
+        retain = RetainEvaluationFile(path=str(store.evaluation(key) / RESULT), fingerprint=key) if key else None
         found[split] = (by_role["original"].model, retain)
     return found
 
 
-def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[ReferenceModel, ...]) -> str:
+def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[PlannedEvaluation, ...]) -> str:
     """Return eight hex digits of the sweep's fixed part: an added value of an axis changes none of it."""
     fixed: dict[str, Any] = {k: v for k, v in hashed_settings(_without_axes(sweep)).items() if k in HASH_FIELDS}
     for place in ("data", "sources"):
         fixed.get("benchmark", {}).pop(place, None)
-    drop_planning_resources(fixed)
+    remove_planning_resources(fixed)
     benchmark = next(iter(benchmarks.values()))
     fixed["data"] = str(benchmark.fingerprint)
     if not benchmark.is_fictional:

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from platform.plan.plan import Plan, RankMemoryNeed
+from platform.plan.plan import Plan, StudyMemoryNeed
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks
-from trainables.benchmarks.base import EvaluationSize, TrainingSize
+from trainables.benchmarks.base import EvaluationTokens, TrainingSize
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
 from trainables.config.settings import CACHED_TOKENS, Benchmark, ModelShape, Resources, Training
-from trainables.config.shared_artifacts import Recipe, find_direction_of_trial
+from trainables.config.shared_artifacts import ModelRecipe, find_direction_of_trial
 from trainables.config.trial import Trial
 from trainables.training import memory, sampling
 
@@ -58,7 +58,7 @@ def find_gpu_name() -> str | None:
     return next((name for name in GPU_RATES if models and name in models[0]), None)
 
 
-def check_memory_fits(needs: Sequence[RankMemoryNeed]) -> None:
+def check_memory_fits(needs: Sequence[StudyMemoryNeed]) -> None:
     """Raise InputError on trials that cannot fit, with the numbers of the largest."""
     tight = [need for need in needs if not need.fit.fits]
     if not tight:
@@ -76,7 +76,9 @@ def check_memory_fits(needs: Sequence[RankMemoryNeed]) -> None:
     )
 
 
-def list_memory_needs(sweep: Sweep, trials: Sequence[Trial], shape: ModelShape | None) -> tuple[RankMemoryNeed, ...]:
+def list_memory_needs_by_study(
+    sweep: Sweep, trials: Sequence[Trial], shape: ModelShape | None
+) -> tuple[StudyMemoryNeed, ...]:
     """Return the memory that trials need; nothing if the model's sizes are not known before it is fetched."""
     if shape is None:
         return ()
@@ -89,10 +91,10 @@ def list_memory_needs(sweep: Sweep, trials: Sequence[Trial], shape: ModelShape |
         (one.method, one.rectifier.name, one.benchmark.split, one.training, one.objective, one.rectifier.parts): one
         for one in trials
     }
-    needs: dict[tuple[str, str, str], RankMemoryNeed] = {}
+    needs: dict[tuple[str, str, str], StudyMemoryNeed] = {}
     for (method, rectifier, split, *_), trial in kinds.items():  # of each cell the trial that takes most
         longest = sizes[trial.benchmark, trial.training.max_length].longest
-        need = RankMemoryNeed(method, rectifier, split, memory.fit_trial_to_memory(trial, shape, longest, device))
+        need = StudyMemoryNeed(method, rectifier, split, memory.fit_trial_to_memory(trial, shape, longest, device))
         cell = (method, rectifier, split)
         needs[cell] = max(needs.get(cell, need), need, key=lambda one: one.fit.peak.total)
     return tuple(needs.values())
@@ -123,7 +125,7 @@ def estimate_training_seconds(
         retain_passes = min(1, retain_passes)  # one serves the rectifier and the term
     passes = 1 + retain_passes + ("pairs" in needs) + 1 / (trial.observe or float("inf"))
     if "frozen_model" in needs:
-        padded = max(tokens, memory.minimum_row_length(trial)) / tokens
+        padded = max(tokens, memory.find_loss_padding_length(trial)) / tokens
         passes += (2 / once + ("frozen_on_forget" not in needs)) * padded
     batch = trial.training.batch_size
     launching = -(-batch // trial.resources.ranks // rows) * shape.layers * (FORWARD + BACKWARD) * rates["launch"]
@@ -131,7 +133,7 @@ def estimate_training_seconds(
 
 
 def estimate_evaluation_seconds(
-    trial: Trial, shape: ModelShape, points: int, size: EvaluationSize, rates: Rates
+    trial: Trial, shape: ModelShape, points: int, size: EvaluationTokens, rates: Rates
 ) -> float:
     """Return the seconds of all evaluations of a trial, of mixtures at most.
 
@@ -157,7 +159,9 @@ def estimate_evaluation_seconds(
     return count * (reading + generating + size.read * SECONDS_PER_TEXT_TOKEN)
 
 
-def text_sizes(sweep: Sweep, benchmark: Benchmark, training: Training) -> tuple[TrainingSize, EvaluationSize]:
+def estimate_text_sizes(
+    sweep: Sweep, benchmark: Benchmark, training: Training
+) -> tuple[TrainingSize, EvaluationTokens]:
     """Return how much text a trial trains on and an evaluation reads; of authors that a sweep invents, too."""
     kind, made = benchmarks.get_benchmark(benchmark.name), sweep.fictional
     text, asked = kind.training_size(benchmark, training.max_length), kind.evaluation_size(benchmark)
@@ -166,7 +170,7 @@ def text_sizes(sweep: Sweep, benchmark: Benchmark, training: Training) -> tuple[
     if made is None or not benchmark.is_fictional:
         return text, asked
     points = made.authors * made.questions * int(benchmark.split.removeprefix("forget")) // 100
-    asked = EvaluationSize(asked.read / 4, asked.generated / 4)  # its files are that much shorter than TOFU's
+    asked = EvaluationTokens(asked.read / 4, asked.generated / 4)  # its files are that much shorter than TOFU's
     return replace(text, points=points), asked
 
 
@@ -181,7 +185,7 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
     trained: set[str] = set()
     for trial in plan.trials:
         share = plan.planned[trial.study()] / len(known[trial.study()])
-        text, asked = text_sizes(plan.sweep, trial.benchmark, trial.training)
+        text, asked = estimate_text_sizes(plan.sweep, trial.benchmark, trial.training)
         if text.points is None:
             return None
         rows = fitting[trial.method, trial.rectifier.name, trial.benchmark.split]
@@ -197,21 +201,23 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
     return total
 
 
-def estimate_model_making_seconds(plan: Plan, shape: ModelShape, recipes: Sequence[Recipe], evaluations: int) -> float:
+def estimate_model_making_seconds(
+    plan: Plan, shape: ModelShape, recipes: Sequence[ModelRecipe], evaluations: int
+) -> float:
     """Return the seconds for models, those from one base side by side, and evaluations of target and retain models.
 
     A model that is to answer neutral prompts does that, too, and one that is written is measured again.
     """
     first, authors, rates = plan.trials[0], plan.sweep.fictional, estimate_device_rates(plan.sweep.resources)
-    text, asked = text_sizes(plan.sweep, first.benchmark, first.training)
+    text, asked = estimate_text_sizes(plan.sweep, first.benchmark, first.training)
     count, rows = authors.authors * authors.questions if authors else AUTHOR_ROWS, max(1, int(CPU_TOKENS / text.mean))
     plain = Trial(method="ga", target=first.target, resources=first.resources)
     trained = {recipe.base: plain.model_copy(update={"training": recipe.training}) for recipe in recipes}
     made = sum(
         estimate_training_seconds(one, shape, count + OTHER_ROWS, text.mean, rows, rates) for one in trained.values()
     )
-    if not row_files.has_model_answers(first.benchmark) or any(recipe.answers for recipe in recipes):
-        words = EvaluationSize(0, len(model_answers.read_prompts()) * model_answers.MAX_TOKENS)
+    if not row_files.are_model_answers_ready(first.benchmark) or any(recipe.answers for recipe in recipes):
+        words = EvaluationTokens(0, len(model_answers.read_neutral_prompts()) * model_answers.MAX_TOKENS)
         made += estimate_evaluation_seconds(plain, shape, 0, words, rates)
     evaluations += plan.sweep.export
     return made + evaluations * (LOAD_SECONDS + estimate_evaluation_seconds(plain, shape, 0, asked, rates))

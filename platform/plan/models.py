@@ -12,9 +12,9 @@ from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
-from trainables.common.typed_paths import describe_folder, describe_path, exists, expand_home, is_file, is_folder
+from trainables.common.typed_paths import describe_folder, exists, expand_home, is_file, is_folder, quote_path
 from trainables.config.settings import FICTION_PREFIX, Benchmark, Model, Training
-from trainables.config.shared_artifacts import Recipe, evaluation_id
+from trainables.config.shared_artifacts import ModelRecipe, evaluation_id
 from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement
 from trainables.storage.atomic_files import check_folder_unchanged, read_json
@@ -32,7 +32,7 @@ BASE_ROLE = "base"
 
 
 @dataclass(frozen=True)
-class ReferenceModel:
+class PlannedEvaluation:
     """An evaluation that every trial of a split is compared with."""
 
     role: str
@@ -49,27 +49,29 @@ class ModelFinder:
         self.store = store
         self.benchmark = benchmark
         self.kind = kinds.get_benchmark(benchmark.name)
-        self.recipes: dict[str, Recipe] = {}
+        self.recipes: dict[str, ModelRecipe] = {}
 
-    def find_references(self, benchmark: Benchmark) -> list[ReferenceModel]:
+    def find_references(self, benchmark: Benchmark) -> list[PlannedEvaluation]:
         """Return the evaluations that a split's trials are compared with. Raises InputError."""
         split, precision, role = benchmark.split, self.sweep.resources.precision, self.kind.retain_role(benchmark.split)
         retain = self.find_model(role) if role else None
         target = self.find_model(self.kind.TARGET)
         first = RETAIN_MODEL_ITSELF if self.kind.REFERENCE == "original" else None
         retain_id = evaluation_id(retain, benchmark, None, precision) if retain else first
-        found = [ReferenceModel("original", split, target, evaluation_id(target, benchmark, retain_id, precision))]
+        found = [PlannedEvaluation("original", split, target, evaluation_id(target, benchmark, retain_id, precision))]
         if retain and retain_id:
-            found.append(ReferenceModel("retain", split, retain, retain_id))
+            found.append(PlannedEvaluation("retain", split, retain, retain_id))
         for seed in range(1, self.sweep.references.seeds):
             if not role:
                 raise InputError(f"references.seeds: {self.kind.name} has no retain model that is trained here")
             again = self.find_model(role, seed)
-            found.append(ReferenceModel(RETRAINED, split, again, evaluation_id(again, benchmark, retain_id, precision)))
+            found.append(
+                PlannedEvaluation(RETRAINED, split, again, evaluation_id(again, benchmark, retain_id, precision))
+            )
         if self.sweep.baseline:
             baseline = self._resolve(Model(path=self.sweep.baseline), "baseline")
             key = evaluation_id(baseline, benchmark, found[0].evaluation if first else retain_id, precision)
-            found.append(ReferenceModel("baseline", split, baseline, key))
+            found.append(PlannedEvaluation("baseline", split, baseline, key))
         return found
 
     def find_model(self, role: str, seed: int = 0) -> Model:
@@ -105,9 +107,9 @@ class ModelFinder:
         if name != "models":
             check_if_local_model(self._choose(Model(path=place)), name)
         elif not is_folder(absolute_path(place)):
-            raise InputError(f"models: no folder {describe_path(place)}")
+            raise InputError(f"models: no folder {quote_path(place)}")
 
-    def order_recipes(self, model_paths: set[str]) -> tuple[Recipe, ...]:
+    def order_recipes(self, model_paths: set[str]) -> tuple[ModelRecipe, ...]:
         """Return the recipes that these models need, each after the one it starts from, as they were planned."""
         needed = set(model_paths)
         for path, recipe in reversed(self.recipes.items()):
@@ -151,12 +153,12 @@ class ModelFinder:
         precision = backbone.precision if backbone else "fp32"
         data = str(benchmark.fingerprint)
         if not benchmark.is_fictional:
-            if raw_rows.is_local_folder(benchmark.data):
+            if raw_rows.check_if_local_folder(benchmark.data):
                 for name in configs:
                     raw_rows.require_file(Path(benchmark.data), name)
             read = (*configs, *(() if base else ("full", "real_authors", "world_facts")))  # the last make a tokenizer
-            data = raw_rows.fingerprint_rows(benchmark.data, tuple(dict.fromkeys(read)), benchmark.revision)
-        recipe = Recipe(
+            data = raw_rows.fingerprint_data_source(benchmark.data, tuple(dict.fromkeys(read)), benchmark.revision)
+        recipe = ModelRecipe(
             base=base,
             architecture=() if base or trained is None else trained.architecture,
             vocabulary=None if base or trained is None else trained.vocabulary,
@@ -198,7 +200,7 @@ def absolute_path(path: str) -> str:
     return os.path.abspath(os.path.expanduser(path))
 
 
-def read_model_config(model: Model, recipes: Mapping[str, Recipe]) -> dict[str, Any]:
+def read_model_config(model: Model, recipes: Mapping[str, ModelRecipe]) -> dict[str, Any]:
     """Return config.json of a model, or of what its recipe makes it from; empty for a model that is not fetched."""
     while model.path in recipes:
         recipe = recipes[model.path]
@@ -234,7 +236,7 @@ def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
     given = {name: place for name in OWN_FILE_FIELDS if (place := getattr(sweep, name)) is not None}
     if sweep.benchmark.name == "own":
         if place := given.pop("requests", None):
-            given |= row_files.list_requests(place)[split]
+            given |= row_files.list_request_files(place)[split]
         at |= given
         known = {"target": sweep.target or sweep.models, **at}
         missing = [name for name in ("target", "forget") if not known.get(name)]
@@ -253,7 +255,10 @@ def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
 
 
 def list_hub_requirements(
-    sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[ReferenceModel, ...], recipes: tuple[Recipe, ...]
+    sweep: Sweep,
+    benchmarks: dict[str, Benchmark],
+    references: tuple[PlannedEvaluation, ...],
+    recipes: tuple[ModelRecipe, ...],
 ) -> tuple[HubRequirement, ...]:
     """Return what a sweep takes from the hub, each once."""
     found: list[HubRequirement] = []

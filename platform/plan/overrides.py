@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 
 import search_spaces.backbones
-from platform.plan.spaces import Space, nearest_value, spell_setting
+from platform.plan.spaces import StudySpace, format_as_typed, nearest_value
 from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.sweep import STUDY_PATHS, Axis, Range, Sweep, check_axis, list_axis_paths
+from search_spaces.schema.sweep import STUDY_PATHS, Axis, Range, Sweep, list_allowed_axis_paths, parse_axis
 from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.regular_files import parse_yaml, read_text
@@ -81,18 +81,18 @@ def _check_effect(sweep: Sweep, axes: Mapping[str, str]) -> None:
 
 def _parse_axis(path: str, text: str, sweep: Sweep) -> Axis | None:
     """Return the axis that is typed; None for one value of what the sweep does not vary. Raises ValueError."""
-    if path not in list_axis_paths():
+    if path not in list_allowed_axis_paths():
         return None
     found = RANGE_PATTERN.fullmatch(text) if path not in STUDY_PATHS else None
     if found:
         try:
-            return check_axis(path, Range(_parse_number(found[2]), _parse_number(found[3]), log=bool(found[1])))
+            return parse_axis(path, Range(_parse_number(found[2]), _parse_number(found[3]), log=bool(found[1])))
         except ValueError as error:
             raise ValueError(f"{path}={text}: {str(error).removeprefix(f'{path}: ')}") from error
     values = text.split(",") if path in STUDY_PATHS else _parse_values(text)
     if len(values) == 1 and path not in (*sweep.axes, *STRENGTH_PATHS) and path.split(".")[0] in SWEEP_SECTIONS:
         return None
-    return check_axis(path, values)
+    return parse_axis(path, values)
 
 
 def _parse_number(text: str) -> float:
@@ -145,7 +145,7 @@ def load_backbones() -> list[Backbone]:
     return found
 
 
-def narrow_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space]:
+def narrow_spaces(spaces: Sequence[StudySpace], filters: Sequence[str]) -> list[StudySpace]:
     """Return the parts of the spaces that pass every `FIELD=V1,V2`. Raises InputError on what no trial has."""
     kept = list(spaces)
     known = [_list_values(space) for space in spaces] if filters else []
@@ -159,7 +159,7 @@ def narrow_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space
             if isinstance(axis, Range):
                 raise InputError(f"--only {item}: {path} is a range here, {axis}; --set {path}={text} instead")
             values += axis
-        spelled = sorted(set(map(spell_setting, values)))
+        spelled = sorted(set(map(format_as_typed, values)))
         choices = {_normalise(choice): choice for choice in text.split(",")}
         for choice in (choice for key, choice in choices.items() if key not in map(_normalise, spelled)):
             raise InputError(f"--only {item}: no trial has {path}={choice}; {suggest_name(choice, spelled)}")
@@ -173,17 +173,17 @@ def narrow_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space
     return kept
 
 
-def _list_values(space: Space) -> dict[str, Axis]:
+def _list_values(space: StudySpace) -> dict[str, Axis]:
     """Return the values of every setting in a space by its path."""
     settings = flatten_settings(space.make_trial(space.published).model_dump())
     fixed: dict[str, Axis] = {path: (value,) for path, value in settings.items()}
     return fixed | dict(space.axes)
 
 
-def _narrow(space: Space, path: str, choices: Mapping[Any, str]) -> Space | None:
+def _narrow(space: StudySpace, path: str, choices: Mapping[Any, str]) -> StudySpace | None:
     """Return the part of a space with one of these values, None if there is none."""
     values: Any = _list_values(space).get(path, ())
-    axis = tuple(one for one in values if _normalise(spell_setting(one)) in choices)
+    axis = tuple(one for one in values if _normalise(format_as_typed(one)) in choices)
     if not axis or path not in space.axes:
         return space if axis else None
     published = {**space.published, path: nearest_value(axis, space.published[path])}
@@ -200,7 +200,7 @@ def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 def list_settable_paths() -> list[str]:
     inside = {f"{section}.{name}" for section, default in SWEEP_SECTIONS.items() for name in type(default).model_fields}
-    paths = {*list_axis_paths(), *OPTIONAL, BACKBONE, *inside}
+    paths = {*list_allowed_axis_paths(), *OPTIONAL, BACKBONE, *inside}
     return sorted(path for path in paths if not path.endswith("fingerprint"))
 
 

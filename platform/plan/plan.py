@@ -4,18 +4,18 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from platform.plan.models import ReferenceModel
-from platform.plan.spaces import Space
+from platform.plan.models import PlannedEvaluation
+from platform.plan.spaces import StudySpace
 from search_spaces.schema.sweep import Range, Sweep
 from trainables.config.settings import Benchmark, ModelShape
-from trainables.config.shared_artifacts import Recipe
+from trainables.config.shared_artifacts import ModelRecipe
 from trainables.config.trial import Trial
 from trainables.data.hub_folders import HubRequirement
 from trainables.training.memory import MemoryFit
 
 
 @dataclass(frozen=True)
-class RankMemoryNeed:
+class StudyMemoryNeed:
     """The memory that the trials of one method, rectifier and split need."""
 
     method: str
@@ -45,14 +45,14 @@ class Plan:
     hash: str
     trials: tuple[Trial, ...]
     """All that are known: of a space with ranges the published point, and those that earlier starts ran."""
-    spaces: dict[str, Space]
+    spaces: dict[str, StudySpace]
     benchmarks: dict[str, Benchmark]
-    references: tuple[ReferenceModel, ...]
-    recipes: tuple[Recipe, ...]
+    references: tuple[PlannedEvaluation, ...]
+    recipes: tuple[ModelRecipe, ...]
     hub: tuple[HubRequirement, ...]
     budget: int | None = None
     """Trials of each study with `optuna`, None of another strategy."""
-    needs: tuple[RankMemoryNeed, ...] = ()
+    needs: tuple[StudyMemoryNeed, ...] = ()
     """The memory of its kinds of trials; empty if the model's sizes are not known."""
     shape: ModelShape | None = None
     """Sizes of the target model, None where they are not known before it is fetched."""
@@ -61,7 +61,7 @@ class Plan:
     """The studies that `--only` leaves out."""
 
     @property
-    def largest_memory_need(self) -> RankMemoryNeed | None:
+    def largest_memory_need(self) -> StudyMemoryNeed | None:
         return max(self.needs, key=lambda need: need.fit.peak.total, default=None)
 
     @property

@@ -12,20 +12,20 @@ from search_spaces.schema.sweep import SECTIONS, STUDY_PATHS, Axis, Range, Sweep
 from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError
 from trainables.config.method_tables import MAIN_SETTINGS, METHODS, RECTIFIERS
-from trainables.config.settings import Benchmark, Model, RetainEvaluation
+from trainables.config.settings import Benchmark, Model, RetainEvaluationFile
 from trainables.config.trial import Trial, check_runnable, has_effect
 from trainables.data import idk_answers
 from trainables.methods import method_constants
 
 STRATEGIES = ("grid", "paper", "optuna")
 NORMALISE_PATH = "task_vector.normalise"
-ModelsBySplit = Mapping[str, tuple[Model, RetainEvaluation | None]]
+ModelsBySplit = Mapping[str, tuple[Model, RetainEvaluationFile | None]]
 """Target model and retain evaluation of each split, None where the benchmark has no retain model."""
 Point = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Space:
+class StudySpace:
     """The points of one study: `fixed` settings, sections as mappings, and axes.
 
     `published` is the point of the sweep's source, or else what is nearest to the sweep's own; it may be on no axis.
@@ -69,7 +69,7 @@ class Space:
         except ValidationError as error:
             raise InputError(f"sweep {self.sweep}: {describe_invalid_settings(error)}") from error
         check_runnable(trial)
-        method_constants.check_single_retain_term(
+        method_constants.check_retain_counted_once(
             trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split
         )
         return trial
@@ -81,7 +81,7 @@ class Space:
 
     def find_point(self, trial: Trial) -> dict[str, Any] | None:
         """Return the point of a trial, None if the trial is not in this space."""
-        point = {path: read_setting(trial, path) for path in self.axes}
+        point = {path: get_by_path(trial, path) for path in self.axes}
         if not all(point[path] in axis for path, axis in self.axes.items()):
             return None
         try:
@@ -90,17 +90,17 @@ class Space:
             return None
 
 
-def read_setting(value: Any, path: str) -> Any:
+def get_by_path(value: Any, path: str) -> Any:
     """Return a setting of a trial or sweep by its path, None where the section is not there."""
     for name in path.split("."):
         value = getattr(value, name, None)
     return value
 
 
-def spell_setting(value: Any) -> str:
+def format_as_typed(value: Any) -> str:
     """Return a setting's value as it is typed: `none`, `true`, `0.1,0.5`."""
     if isinstance(value, tuple):
-        return ",".join(map(spell_setting, value)) or "none"
+        return ",".join(map(format_as_typed, value)) or "none"
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
@@ -124,7 +124,9 @@ def nearest_value(axis: Axis, value: Any) -> Any:
     return axis[0]
 
 
-def list_spaces(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], models: ModelsBySplit) -> list[Space]:
+def list_study_spaces(
+    sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], models: ModelsBySplit
+) -> list[StudySpace]:
     """Return the space of each study. Raises InputError on a range that `strategy` cannot take."""
     ranges = [f"{path}={axis}" for path, axis in sweep.axes.items() if isinstance(axis, Range)]
     if strategy == "paper":  # which takes one value of these
@@ -144,7 +146,7 @@ def list_spaces(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], m
     ]
 
 
-def list_trials(spaces: Iterable[Space], sweep: Sweep, strategy: str) -> list[Trial]:
+def list_known_trials(spaces: Iterable[StudySpace], sweep: Sweep, strategy: str) -> list[Trial]:
     """Return every known trial, each once, sorted by split, then seed; with `optuna` the published point first."""
     trials: dict[str, Trial] = {}
     for space in spaces:
@@ -172,7 +174,7 @@ def _is_left_out(sweep: Sweep, split: str, method: str, rectifier: str) -> bool:
 
 def _make_space(
     sweep: Sweep, strategy: str, study: tuple[str, str, str], benchmarks: dict[str, Benchmark], models: ModelsBySplit
-) -> Space | None:
+) -> StudySpace | None:
     """Return the space of a study, None if its rectifier takes no value of an axis."""
     split, method, rectifier = study
     axes = {
@@ -195,11 +197,11 @@ def _make_space(
         published[path] = nearest_value(axes[path], value)
         if strategy == "paper" and path in sweep.searched:
             axes[path] = (published[path],)
-    return Space(sweep.name, fixed, axes, published)
+    return StudySpace(sweep.name, fixed, axes, published)
 
 
 def _fix_settings(
-    sweep: Sweep, study: tuple[str, str, str], benchmark: Benchmark, models: tuple[Model, RetainEvaluation | None]
+    sweep: Sweep, study: tuple[str, str, str], benchmark: Benchmark, models: tuple[Model, RetainEvaluationFile | None]
 ) -> dict[str, Any]:
     """Return the fields of a study's trials as the sweep has them, sections that have axes as mappings."""
     _, method, rectifier = study

@@ -38,7 +38,7 @@ class NodeKind:
 
 
 @dataclass(frozen=True)
-class NodeLimits:
+class AutoscalerLimits:
     """How many nodes an autoscaler may start, and always has; a type has no CPUs with provider local."""
 
     most: int = 0
@@ -46,7 +46,7 @@ class NodeLimits:
     least: int = 0
 
 
-def count_ranks_per_node(node: NodeKind, wanted: Resources) -> int:
+def count_ranks_that_fit(node: NodeKind, wanted: Resources) -> int:
     """Return how many ranks of a trial a node holds. A part of a GPU lies on one GPU."""
     count = int(node.cpus / wanted.cpus + TOLERANCE)
     if 0 < wanted.gpus < 1:
@@ -56,18 +56,18 @@ def count_ranks_per_node(node: NodeKind, wanted: Resources) -> int:
 
 def fits_on_one_node(kinds: Iterable[NodeKind], wanted: Resources) -> bool:
     """Return whether some node holds all ranks of a trial."""
-    return any(kind.most and count_ranks_per_node(kind, wanted) >= wanted.ranks for kind in kinds)
+    return any(kind.most and count_ranks_that_fit(kind, wanted) >= wanted.ranks for kind in kinds)
 
 
 def count_concurrent(kinds: Sequence[NodeKind], wanted: Resources) -> int:
     """Return how many trials all nodes hold at a time: each on one node if some node holds one, else across nodes."""
-    each = [(kind.most, count_ranks_per_node(kind, wanted)) for kind in kinds]
+    each = [(kind.most, count_ranks_that_fit(kind, wanted)) for kind in kinds]
     if fits_on_one_node(kinds, wanted):
         return sum(most * (ranks // wanted.ranks) for most, ranks in each)
     return sum(most * ranks for most, ranks in each) // wanted.ranks
 
 
-def list_node_kinds(nodes: Iterable[Mapping[str, Any]], growth: NodeLimits) -> list[NodeKind]:
+def list_node_kinds(nodes: Iterable[Mapping[str, Any]], growth: AutoscalerLimits) -> list[NodeKind]:
     """Return the kinds of nodes (as of ray.nodes()) that live or may start; the head is a kind of its own."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     counted = Counter(_size(node) for node in alive if HEAD_NODE_RESOURCE not in node)
@@ -86,22 +86,22 @@ def _size(resources: Mapping[str, float]) -> tuple[float, float]:
     return resources.get("CPU", 0.0), resources.get("GPU", 0.0)
 
 
-def read_node_limits(file: Path) -> NodeLimits:
+def read_autoscaler_limits(file: Path) -> AutoscalerLimits:
     """Return what the autoscaler of the cluster with this head may start: `file` is what `ray up` leaves there."""
     import yaml
 
     if not file.expanduser().is_file():
-        return NodeLimits()
+        return AutoscalerLimits()
     found = yaml.safe_load(file.expanduser().read_text(encoding="utf-8"))
     head, most, nodes = found.get("head_node_type"), found.get("max_workers", 0), found.get("available_node_types", {})
     types = [
         NodeKind(*_size(node.get("resources") or {}), node.get("max_workers", 0 if name == head else most))
         for name, node in nodes.items()
     ]
-    return NodeLimits(most, types, sum(node.get("min_workers", 0) for node in nodes.values()))
+    return AutoscalerLimits(most, types, sum(node.get("min_workers", 0) for node in nodes.values()))
 
 
-def count_cpus() -> int:
+def count_local_cpus() -> int:
     """Return the CPUs that this process may use: a job of Slurm's or a container's are some of the machine's."""
     found = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     quota, _, period = CPU_LIMIT_FILE.read_text().partition(" ") if CPU_LIMIT_FILE.is_file() else ("max", "", "")
@@ -119,7 +119,7 @@ def describe_local_shortages(wanted: Resources, address: str | None) -> list[str
     """Return what a trial asks for beyond this machine, in words; nothing where a cluster runs it."""
     if resolve_address(address) != LOCAL_RAY:
         return []
-    found = {"gpus": count_local_gpus(), "cpus": count_cpus()}
+    found = {"gpus": count_local_gpus(), "cpus": count_local_cpus()}
     asked = {"gpus": wanted.gpus * wanted.ranks, "cpus": wanted.cpus * wanted.ranks}
     elsewhere = "--cluster FILE runs it on one that has them"
     return [
@@ -129,9 +129,9 @@ def describe_local_shortages(wanted: Resources, address: str | None) -> list[str
     ]
 
 
-def count_slots(wanted: Resources, trials: int, max_concurrent: int | None, address: str | None) -> int:
+def estimate_slots(wanted: Resources, trials: int, max_concurrent: int | None, address: str | None) -> int:
     """Return how many of `trials` run at a time at least: a cluster's size is not known before it is asked."""
-    here = NodeKind(count_cpus(), count_local_gpus(), 1)
+    here = NodeKind(count_local_cpus(), count_local_gpus(), 1)
     count = count_concurrent([here], wanted) if resolve_address(address) == LOCAL_RAY else max_concurrent or 1
     return max(1, min(count, max_concurrent or count, trials))
 
@@ -148,6 +148,6 @@ def share_gpu_among_trials(plan: Plan, address: str | None) -> Resources:
     if size and largest and plan.shape and wanted.ranks == 1 and resolve_address(address) == LOCAL_RAY:
         memory = HOST_SHARE * read_usable_machine_memory() / gpus
         room = memory / (HOST_BYTES + 2 * WEIGHT_BYTES[wanted.precision] * plan.shape.parameter_count)
-        cpus, trials = count_cpus() / gpus / max(HOST_CPUS, wanted.cpus), -(-sum(plan.planned.values()) // gpus)
+        cpus, trials = count_local_cpus() / gpus / max(HOST_CPUS, wanted.cpus), -(-sum(plan.planned.values()) // gpus)
         most = min(MAX_TRIALS_PER_GPU, MEMORY_SHARE * size * 1e9 / largest.fit.least, cpus, room, trials)
     return wanted.model_copy(update={"share_gpus": False, "gpus": 1 / max(1, int(most))})

@@ -22,7 +22,7 @@ class StatelessCallback(Callback):
         return {}
 
 
-class FailureWatch(StatelessCallback):
+class RayletWatch(StatelessCallback):
     """Raises RayError out of Tune's loop if Ray's process here has died: Tune would wait for its trials for ever.
 
     Counts a trial's failures anew when it comes further than ever: one that dies at the same step is given up.
@@ -49,7 +49,7 @@ class FailureWatch(StatelessCallback):
             trial.run_metadata.num_failures = 0
 
 
-def read_failure_cause(trial: Any) -> str:
+def read_tune_error(trial: Any) -> str:
     """Return what Tune has noted of a trial's end in Ray's session, which is not in the storage: it may be full."""
     path = trial.error_file
     text = Path(path).read_text(encoding="utf-8") if path and Path(path).is_file() else "its process died"

@@ -18,7 +18,7 @@ import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from platform.schedule import capacity
-from platform.schedule.capacity import NodeLimits
+from platform.schedule.capacity import AutoscalerLimits
 from platform.schedule.ray_environment import LOCAL_RAY, RAY_SETTINGS, resolve_address
 from trainables.common import cli, provenance
 from trainables.common.deadlines import ANSWER_SECONDS, CONNECT_SECONDS, START_SECONDS, TOLD_SECONDS, call_within
@@ -41,7 +41,7 @@ class Placement:
     strategy: str
 
 
-def start_session(address: str | None) -> NodeLimits:
+def start_session(address: str | None) -> AutoscalerLimits:
     """Join the cluster at `address`, or start one here; return what it may add. Raises InputError or RayError."""
     place = resolve_address(address)
     on_terminate = signal.getsignal(signal.SIGTERM)
@@ -50,7 +50,7 @@ def start_session(address: str | None) -> NodeLimits:
     host, _, port = place.removeprefix("ray://").rpartition(":")
     try:
         if host:  # Ray itself would ask for 14 minutes where nobody listens
-            check_head(f"{host}:{port}")
+            check_head_responds(f"{host}:{port}")
         with contextlib.chdir(provenance.ROOT):  # workers import from this folder before any other
             ray.init(
                 address=place,
@@ -58,7 +58,7 @@ def start_session(address: str | None) -> NodeLimits:
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 include_dashboard=False if place == LOCAL_RAY else None,
-                num_cpus=capacity.count_cpus() if place == LOCAL_RAY else None,
+                num_cpus=capacity.count_local_cpus() if place == LOCAL_RAY else None,
             )
     except Exception as error:  # Ray raises no narrower one where its processes take too long to start
         if place != LOCAL_RAY and isinstance(error, OSError | ValueError | OverflowError):
@@ -67,10 +67,10 @@ def start_session(address: str | None) -> NodeLimits:
     signal.signal(signal.SIGTERM, on_terminate)  # Ray's own handler ends the process without a word
     mine = ray.get_runtime_context().get_node_id()
     on_head = any(node["NodeID"] == mine and capacity.HEAD_NODE_RESOURCE in node["Resources"] for node in ray.nodes())
-    return capacity.read_node_limits(BOOTSTRAP_FILE) if on_head and place != LOCAL_RAY else NodeLimits()
+    return capacity.read_autoscaler_limits(BOOTSTRAP_FILE) if on_head and place != LOCAL_RAY else AutoscalerLimits()
 
 
-def check_head(place: str) -> None:
+def check_head_responds(place: str) -> None:
     """Raise OSError where nobody listens or answers as Ray does: its own client would wait longer, deaf to Ctrl-C."""
     host, _, port = place.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
@@ -79,12 +79,12 @@ def check_head(place: str) -> None:
             call_within(ANSWER_SECONDS, f"Ray at {place}", grpc.channel_ready_future(channel).result)
 
 
-def exit_if_head_is_lost(place: str, resume: str) -> None:
+def report_lost_head(place: str, resume: str) -> None:
     """Print how to go on, and end this thread, where Ray's head answers neither now nor LOST_SECONDS later."""
     for wait in (0.0, LOST_SECONDS):
         time.sleep(wait)
         try:
-            check_head(place)
+            check_head_responds(place)
         except OSError:
             continue
         return
@@ -92,7 +92,7 @@ def exit_if_head_is_lost(place: str, resume: str) -> None:
     sys.exit()  # ends this thread alone; Ray ends the process a minute later
 
 
-def wait_for_nodes(growth: NodeLimits, print_line: Callable[[str], None]) -> None:
+def wait_for_nodes(growth: AutoscalerLimits, print_line: Callable[[str], None]) -> None:
     """Wait up to NODE_WAIT_SECONDS for the nodes that the cluster always has, which join within seconds of `ray up`."""
     expected = 1 + growth.least
     end, waiting = time.monotonic() + NODE_WAIT_SECONDS, False
@@ -106,7 +106,7 @@ def wait_for_nodes(growth: NodeLimits, print_line: Callable[[str], None]) -> Non
         time.sleep(1.0)
 
 
-def probe_ray_nodes(print_line: Callable[[str], None]) -> None:
+def check_ray_nodes(print_line: Callable[[str], None]) -> None:
     """Run a task on every node that is there. Raises RayError if none ends well: trials would wait without end."""
     hosts = {}
     for node in (node for node in ray.nodes() if node["Alive"]):
@@ -146,7 +146,7 @@ def end_session() -> None:
 
 
 def choose_placement(
-    growth: NodeLimits, wanted: Resources, max_concurrent: int | None, print_line: Callable[[str], None]
+    growth: AutoscalerLimits, wanted: Resources, max_concurrent: int | None, print_line: Callable[[str], None]
 ) -> Placement:
     """Return how Tune places trials; the ranks of one share a node wherever some node holds them all.
 

@@ -9,10 +9,10 @@ from optuna.distributions import BaseDistribution, FloatDistribution, IntDistrib
 from optuna.distributions import CategoricalDistribution as Unordered
 from ray.tune.search import Searcher
 
-from platform.plan.spaces import Space, nearest_value, read_setting
+from platform.plan.spaces import StudySpace, get_by_path, nearest_value
 from search_spaces.schema.sweep import Axis, Range, Search
 from trainables import benchmarks
-from trainables.benchmarks.selection import pick_metrics
+from trainables.benchmarks.selection import pick_half_metrics
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 
@@ -37,13 +37,13 @@ SAMPLERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
 def read_goal_values(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> GoalValues:
     """Return the goals of a result, or of a document with its `metrics` and `halves`; `names`: of search.goals."""
     goals = benchmarks.choose_goals(trial.benchmark, names)
-    return benchmarks.goal_gains(trial.benchmark.name, pick_metrics(document, trial.selection), goals)
+    return benchmarks.orient_goal_values(trial.benchmark.name, pick_half_metrics(document, trial.selection), goals)
 
 
 class OptunaParameters:
     """A space's axes of several values, as Optuna sees them: ranges, places of ordered numbers, choices of words."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: StudySpace) -> None:
         self.axes = {path: _order(path, axis, space.published[path]) for path, axis in space.axes.items()}
         self.distributions = {
             path: _distribution(path, axis)
@@ -53,7 +53,7 @@ class OptunaParameters:
 
     def encode(self, trial: Trial) -> dict[str, Any]:
         """Return the parameters of a trial; what lies outside of an axis is its nearest value."""
-        values = {path: nearest_value(self.axes[path], read_setting(trial, path)) for path in self.distributions}
+        values = {path: nearest_value(self.axes[path], get_by_path(trial, path)) for path in self.distributions}
         return {
             path: value if isinstance(axis := self.axes[path], Range) else axis.index(value)
             for path, value in values.items()
@@ -108,7 +108,7 @@ class Study:
 
     def __init__(
         self,
-        space: Space,
+        space: StudySpace,
         known: Sequence[Trial],
         budget: int,
         finished: Mapping[str, GoalValues],
@@ -239,7 +239,7 @@ class TrialQueue(Searcher):
         """Do nothing: the storage holds what is done."""
 
 
-class StudyQueue(TrialQueue):
+class OptunaTrialQueue(TrialQueue):
     """All studies of a sweep take turns, so that none leaves the cluster idle. `begin`: called before each trial."""
 
     def __init__(

@@ -6,7 +6,7 @@ The weights of the others are deleted as soon as a trial's end shows it.
 from collections import Counter
 
 from platform.plan.plan import Plan
-from platform.state.trial_outcomes import SweepState, target_utilities
+from platform.state.trial_outcomes import SweepState, read_target_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common import typed_paths
@@ -70,7 +70,7 @@ class WeightPruner:
     def __init__(self, plan: Plan, store: Storage, choice: str) -> None:
         self.plan, self.store, self.choice = plan, store, choice
         self.trials = {trial.id(): trial for trial in plan.trials}
-        self.utilities = target_utilities(plan, store)
+        self.utilities = read_target_utilities(plan, store)
         for study in plan.trials_by_study():
             self.prune(study)
 
@@ -89,8 +89,8 @@ class WeightPruner:
             return
         benchmark, rule = self.plan.sweep.benchmark.name, self.plan.sweep.selection
         results = {key: result for key in known if (result := self.store.result(key))}
-        points = selection.list_goal_points(results, benchmark)
-        keep = set(selection.pareto_front(points)) if self.choice == "pareto" else set()
+        points = selection.list_goal_gains(results, benchmark)
+        keep = set(selection.pareto_front_ids(points)) if self.choice == "pareto" else set()
         candidates = selection.list_candidates(results, benchmark, rule)
         best = selection.pick_candidate(candidates, self.utilities.get(study.split("/")[0]), rule)
         if best and self.choice != "none":

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from platform.state.lock import call_periodically
-from platform.state.trial_outcomes import count_gpus, mask_cause
+from platform.state.trial_outcomes import count_trial_gpus, normalise_failure_cause
 from trainables.config.trial import Trial
-from trainables.storage.atomic_files import parse_object, read_json, write_json
+from trainables.storage.atomic_files import parse_json_object, read_json, write_json
 from trainables.storage.file_names import FAILURES
 from trainables.storage.folder_storage import Storage
 
@@ -41,7 +41,7 @@ class SweepStopper:
     def trial_started(self, trial: Trial) -> None:
         """Count a trial. One that starts again after its process died runs since its first start."""
         self.begun = time.monotonic() if self.begun is None else self.begun
-        self.running.setdefault(trial.id(), (time.monotonic(), count_gpus(trial.resources)))
+        self.running.setdefault(trial.id(), (time.monotonic(), count_trial_gpus(trial.resources)))
 
     def trial_ended(self, trial_id: str, result: Mapping[str, Any]) -> None:
         self._stop_counting(trial_id)
@@ -70,7 +70,10 @@ class SweepStopper:
     @property
     def fails_alike(self) -> bool:
         """Whether all trials that ended first failed, for one cause."""
-        causes = {mask_cause(dict(result)) if result["status"] in FAILURES else None for result in self.first_results}
+        causes = {
+            normalise_failure_cause(dict(result)) if result["status"] in FAILURES else None
+            for result in self.first_results
+        }
         return len(self.first_results) == FIRST_TRIALS_WATCHED and len(causes) == 1 and None not in causes
 
     @property
@@ -98,13 +101,13 @@ class SweepStopper:
 
 
 def load_gpu_seconds(path: Path, store: Storage) -> float:
-    """Return the GPU-seconds of all starts, from the notes of `record_gpu_seconds` here and in the store the larger."""
-    notes = parse_object(store.read_current_bytes(path) or b""), read_json(path)
+    """Return the GPU-seconds of all starts, of the notes here and in the store the larger."""
+    notes = parse_json_object(store.read_current_bytes(path) or b""), read_json(path)
     return max((float(note["gpu_seconds"]) for note in notes if note is not None), default=0.0)
 
 
 @contextlib.contextmanager
-def record_gpu_seconds(stopper: SweepStopper, path: Path, store: Storage) -> Iterator[None]:
+def record_gpu_seconds_periodically(stopper: SweepStopper, path: Path, store: Storage) -> Iterator[None]:
     """Note the GPU-seconds while the block runs, and at its end."""
 
     def note() -> None:

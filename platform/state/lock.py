@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from trainables.common import cli, process_identity, provenance
 from trainables.common.errors import InputError, StoreUnreachable
-from trainables.storage.atomic_files import parse_object, write_json
+from trainables.storage.atomic_files import parse_json_object, write_json
 from trainables.storage.folder_storage import Storage
 
 NOTE_SECONDS, WATCH_SECONDS, END_SECONDS = 15.0, 45.0, 2.0
@@ -29,14 +29,14 @@ LOCK_FIELDS = {"place", "pid", "born", "host", "since", "beat"}
 def read_lock(store: Storage, path: Path) -> LockOwner | None:
     """Return the owner of a sweep's lock, None if nobody holds it."""
     content = store.read_current_bytes(path)
-    found = parse_object(content or b"") or {}
+    found = parse_json_object(content or b"") or {}
     return None if content is None else found if found.keys() >= LOCK_FIELDS else {}
 
 
 @contextlib.contextmanager
-def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
+def hold_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
     """Hold a sweep's lock while the block runs. Raises InputError naming the owner, since when, and what to do."""
-    owner = describe_owner(command)
+    owner = make_lock_owner(command)
 
     def note() -> None:
         write_json(path, owner | {"beat": time.time()}, durable=False)
@@ -62,7 +62,7 @@ def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
                 store.remove(path)
 
 
-def describe_owner(command: str) -> LockOwner:
+def make_lock_owner(command: str) -> LockOwner:
     return process_identity.describe_self() | {"command": command, "since": provenance.utc_now(), "beat": time.time()}
 
 

@@ -20,7 +20,13 @@ from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.file_names import LOST
 from trainables.storage.folder_storage import Storage
-from trainables.storage.sweep_file import ReferenceEvaluation, SweepFile, find_sweeps, list_sweep_names, read_sweep
+from trainables.storage.sweep_file import (
+    ReferenceEvaluation,
+    SweepFile,
+    find_sweeps_by_name,
+    list_stored_sweeps,
+    read_sweep,
+)
 from trainables.trial.progress import describe_shared_progress
 
 
@@ -109,13 +115,13 @@ def add_trial_to_manifest(plan: Plan, store: Storage, trial: Trial) -> None:
 
 def load_manifest(name: str, store: Storage) -> SweepFile:
     """Return the sweep called NAME (its newest) or NAME-HASH. Raises InputError that lists the known ones."""
-    return load_manifests(name, store)[0]
+    return find_manifests(name, store)[0]
 
 
-def load_manifests(name: str, store: Storage) -> list[SweepFile]:
+def find_manifests(name: str, store: Storage) -> list[SweepFile]:
     """Return the sweeps called NAME, newest first, or the one NAME-HASH. Raises InputError with the known ones."""
     store.download_sweeps_and_results()
-    names = list_sweep_names(store)
+    names = list_stored_sweeps(store)
     for file in sorted((store.root / "sweeps").glob("*.lock")):
         if name in (file.stem, file.stem.rpartition("-")[0]) and name not in (*names, *names.values()):
             if (owner := read_lock(store, file)) is None:
@@ -124,10 +130,10 @@ def load_manifests(name: str, store: Storage) -> list[SweepFile]:
                 raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
             making = "; ".join(describe_shared_progress(store)) or "data, models, reference evaluations"
             raise InputError(f"sweep {file.stem} is still being prepared (being made in this storage: {making})")
-    return find_sweeps(name, store)
+    return find_sweeps_by_name(name, store)
 
 
-def sweep_command(arguments: Sequence[str] | None = None) -> str:
+def format_sweep_command(arguments: Sequence[str] | None = None) -> str:
     """Return the command that starts a sweep with these arguments, or else with this process's, without secrets."""
     words = sys.argv[1:] if arguments is None else arguments
     return f"python -m platform.sweep {shlex.join(map(redact, words))}"

@@ -92,17 +92,17 @@ class SweepState:
 
 def read_sweep_state(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
     """Read what the storage holds of a plan; trials whose outcome is one of `retry` are to run again."""
-    plan = add_recorded_trials(plan, store)
+    plan = add_recorded_trials_to_plan(plan, store)
     trials = {trial.id(): trial for trial in plan.trials}
     store.download_sweeps_and_results(trials)
     results, damaged = read_trial_results(trials, store)
     outcomes = {key: result["status"] for key, result in results.items()}
     other = describe_code_change(results.values(), "result", "numbers may differ from new ones, --new makes them again")
     state = SweepState(plan, outcomes, tuple(damaged), retry, other)
-    return add_artifact_warnings(state, store)
+    return add_code_change_warnings(state, store)
 
 
-def add_recorded_trials(plan: Plan, store: Storage) -> Plan:
+def add_recorded_trials_to_plan(plan: Plan, store: Storage) -> Plan:
     """Return a plan with the trials in its ranges that earlier starts began: the sweep's file lists them."""
     if not plan.has_ranges:
         return plan
@@ -122,7 +122,7 @@ def add_recorded_trials(plan: Plan, store: Storage) -> Plan:
     return replace(plan, trials=(*plan.trials, *recorded))
 
 
-def add_artifact_warnings(state: SweepState, store: Storage) -> SweepState:
+def add_code_change_warnings(state: SweepState, store: Storage) -> SweepState:
     """Return the state with the warnings of what its trials share, where other code made that."""
     files = [store.evaluation(ref.evaluation) / RESULT for ref in state.plan.references]
     files += [store.model(recipe.id()) / fingerprints.RECIPE_FILE for recipe in state.plan.recipes]
@@ -132,16 +132,17 @@ def add_artifact_warnings(state: SweepState, store: Storage) -> SweepState:
     return replace(state, warnings=(*state.warnings, *describe_code_change(documents, "shared artifact", advice)))
 
 
-def target_evaluations(plan: Plan, store: Storage) -> dict[str, dict[str, Any]]:
+def read_target_evaluations(plan: Plan, store: Storage) -> dict[str, dict[str, Any]]:
     """Return the target model's evaluation on each split, empty where there is none."""
     return {ref.split: store.read_evaluation(ref.evaluation) or {} for ref in plan.references if ref.role == "original"}
 
 
-def target_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
+def read_target_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
     """Return the target model's utility on each split, on the rows that the selection rule goes by."""
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
     return {
-        split: selection.pick_utility(found, name, rule) for split, found in target_evaluations(plan, store).items()
+        split: selection.pick_utility(found, name, rule)
+        for split, found in read_target_evaluations(plan, store).items()
     }
 
 
@@ -158,13 +159,13 @@ def count_outcomes(sweep: SweepFile, store: Storage) -> dict[str, int]:
     return {"total": len(sweep.trials), **dict.fromkeys((*EVALUATED, "diverged", *FAILURES, "missing"), 0), **found}
 
 
-def mask_cause(result: dict[str, Any]) -> str:
+def normalise_failure_cause(result: dict[str, Any]) -> str:
     """Return the error's first line with numbers, addresses and ids masked: equal failures have equal texts."""
     message = (result.get("error") or {}).get("message", result["status"])
     return re.sub(r"\b(0x)?[0-9a-f]*\d[0-9a-f]*\b", "#", message.splitlines()[0] if message else "")
 
 
-def count_gpus(resources: Resources) -> float:
+def count_trial_gpus(resources: Resources) -> float:
     """Return the GPUs of a trial; a rank without a GPU counts as one."""
     return resources.ranks * (resources.gpus or 1)
 

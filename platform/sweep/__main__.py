@@ -14,11 +14,11 @@ from platform.plan.build import Problems, make_plan
 from platform.plan.plan import Plan
 from platform.schedule import capacity
 from platform.state import disk
-from platform.state.trial_outcomes import SweepState, add_artifact_warnings, read_sweep_state
-from platform.sweep.dry_run import describe_plan, format_dry_run
+from platform.state.trial_outcomes import SweepState, add_code_change_warnings, read_sweep_state
+from platform.sweep.dry_run import convert_plan_to_json, format_dry_run
 from platform.sweep.start import run_sweep_under_lock
 from platform.sweep.start_options import StartOptions
-from search_spaces.schema.sweep import Sweep, list_sweep_names, load_sweep
+from search_spaces.schema.sweep import Sweep, import_sweep, list_sweep_names
 from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name
 from trainables.storage.file_names import FAILURES
@@ -31,7 +31,7 @@ look_option, choose_option, where_option, again_option = (
 )
 
 
-@cli.make_command
+@cli.wrap_as_command
 def main(
     name: Annotated[str | None, typer.Argument(help="Sweep to run; --list names them.")] = None,
     list_: Annotated[bool, look_option("--list", help="List the sweeps.")] = False,
@@ -84,7 +84,7 @@ def main(
     state, slots, aside = _check_plan(plan, store, options)
     lacks = capacity.describe_local_shortages(sweep.resources, options.address)
     if dry_run:
-        document = describe_plan(state, store, options.keep, slots, aside=aside, lacks=lacks)
+        document = convert_plan_to_json(state, store, options.keep, slots, aside=aside, lacks=lacks)
         cli.print_line(json.dumps(document, indent=2) if as_json else "\n".join(format_dry_run(state, document, slots)))
         return 0
     if state.number_to_run and lacks:
@@ -120,8 +120,8 @@ def _check_plan(plan: Plan, store: Storage, options: StartOptions) -> tuple[Swee
     failures = FAILURES if options.reason is None else (options.reason,)
     state = read_sweep_state(plan, store, failures if options.retry_failed else ())
     aside = len(state.outcomes) + len(state.damaged) if options.new else 0
-    state = add_artifact_warnings(SweepState(state.plan, {}), store) if options.new else state
-    slots = capacity.count_slots(plan.sweep.resources, state.number_to_run, options.max_concurrent, options.address)
+    state = add_code_change_warnings(SweepState(state.plan, {}), store) if options.new else state
+    slots = capacity.estimate_slots(plan.sweep.resources, state.number_to_run, options.max_concurrent, options.address)
     return state, slots, aside
 
 
@@ -136,7 +136,7 @@ def _find_sweep(name: str | None) -> Sweep:
 def _load_sweep(name: str) -> Sweep:
     """Return a sweep. Raises InputError on any error in its file, which users write."""
     try:
-        return load_sweep(name)
+        return import_sweep(name)
     except Exception as error:
         raise InputError(f"search_spaces/{name}.py: {cli.describe_invalid_settings(error)}") from error
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from platform.plan.plan import Plan
-from platform.state.trial_outcomes import target_evaluations, target_utilities
+from platform.state.trial_outcomes import read_target_evaluations, read_target_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.benchmarks.verdict import choose_and_judge_trial
@@ -15,10 +15,10 @@ from trainables.robustness import attacks
 from trainables.robustness.attack_results import read_attack_results
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage, move_to_dated_folder
-from trainables.storage.opening import storage_option
+from trainables.storage.opening import format_storage_option
 
 
-def export_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
+def judge_and_export_chosen(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
     """Say of each split, of splits in a row of the last one, whether to ship its chosen trial; export it if so."""
     splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
     before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_unlearned_before, splits))
@@ -31,12 +31,12 @@ def _judge_split(split: str, plan: Plan, store: Storage, print_line: Callable[[s
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
     trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
     results = {key: store.result(key) or {} for key in trials}
-    found = choose_and_judge_trial(name, rule, results, target_evaluations(plan, store).get(split, {}))
+    found = choose_and_judge_trial(name, rule, results, read_target_evaluations(plan, store).get(split, {}))
     if found.key is None:
         return found.describe("")
     trial, said = trials[found.key], found.describe(plan.label(trials[found.key]))
     if found.reason:
-        command = f"python -m trainables.export {found.key} --output DIR{storage_option(store)}"
+        command = f"python -m trainables.export {found.key} --output DIR{format_storage_option(store)}"
         return f"{said} To write its model all the same: {command}"
     measured = selection.list_candidates(results, name, rule)
     why = f"It is the choice among the {len(measured)} evaluated trials of a start of sweep {plan.name}: "
@@ -112,11 +112,13 @@ def list_trials_to_attack(plan: Plan, store: Storage) -> list[Trial]:
 def choose_trials(plan: Plan, store: Storage) -> list[Trial]:
     """Return the trials of the setting that the rule chooses of each study, by means over seeds, as reports show it."""
     chosen: list[Trial] = []
-    utilities, rule, name = target_utilities(plan, store), plan.sweep.selection, plan.sweep.benchmark.name
+    utilities, rule, name = read_target_utilities(plan, store), plan.sweep.selection, plan.sweep.benchmark.name
     for study, trials in plan.trials_by_study().items():
         known, settings = {trial.id(): trial for trial in trials}, defaultdict(list)
         for one in selection.list_candidates({key: store.result(key) or {} for key in known}, name, rule):
             settings[known[one.key].model_copy(update={"seed": 0}).id()].append(one)
-        best = selection.pick_candidate(selection.average_seeds(settings), utilities.get(study.split("/")[0]), rule)
+        best = selection.pick_candidate(
+            selection.average_over_seeds(settings), utilities.get(study.split("/")[0]), rule
+        )
         chosen += [known[one.key] for one in settings[best.key]] if best else []
     return chosen

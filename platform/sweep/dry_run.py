@@ -12,7 +12,7 @@ from platform.state.trial_outcomes import SweepState
 from platform.sweep.hub_download import describe_start_needs
 from search_spaces.schema.sweep import Range, axis_to_json
 from trainables.benchmarks.own import row_files
-from trainables.common.wording import format_amount, format_bytes, format_count, format_duration
+from trainables.common.wording import format_bytes, format_count, format_duration, format_hours
 from trainables.storage.folder_storage import Storage
 from trainables.training import sampling
 
@@ -33,7 +33,7 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
         yield f"  {study['study']:28} {study['trials']:4} {noun}  {study['done']:4} done"
     if plan.left_out:
         yield f"--only leaves out {len(plan.left_out)} of the studies, such as {plan.left_out[-1]}"
-    requests = {one: at.places["forget"] for one, at in plan.benchmarks.items() if row_files.is_request(one)}
+    requests = {one: at.places["forget"] for one, at in plan.benchmarks.items() if row_files.is_request_name(one)}
     if requests:
         yield f"requests: {', '.join(f'{split} {Path(file).name}' for split, file in requests.items())}"
     if plan.sweep.benchmark.name == "own":
@@ -48,7 +48,7 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
         each = f"{plan.largest_memory_need.fit.peak.total / 1e9:.1f} GB{whole} each"
         yield f"{format_count(int(1 / resources.gpus + TOLERANCE), 'trial')} run side by side on each GPU ({each})"
     if document["seconds"] is not None:
-        hours = f"{format_amount(document['gpu_hours'])} GPU-hours in all, " if document["gpu_hours"] else ""
+        hours = f"{format_hours(document['gpu_hours'])} GPU-hours in all, " if document["gpu_hours"] else ""
         passed = f"about {format_duration(document['seconds'])} with {format_count(slots, 'trial')} at a time"
         name = resources.gpu_name or costs.find_gpu_name() or "A100"
         yield f"{hours}{passed}, as {f'an {name} takes' if resources.gpus else 'idle cores take'}"
@@ -79,7 +79,7 @@ def _describe_steps(plan: Plan) -> str:
     counts = set()
     trials = [trial for trial in plan.trials if not trial.task_vector]
     for benchmark, training in dict.fromkeys((trial.benchmark, trial.training) for trial in trials):
-        points = costs.text_sizes(plan.sweep, benchmark, training)[0].points
+        points = costs.estimate_text_sizes(plan.sweep, benchmark, training)[0].points
         if points is not None:
             counts.add(sampling.count_steps(training, points))
     if not counts:
@@ -114,7 +114,7 @@ def _estimate_time(state: SweepState, store: Storage, slots: int) -> dict[str, A
     return {"gpu_hours": hours, "seconds": seconds if state.number_to_run else None}
 
 
-def describe_plan(
+def convert_plan_to_json(
     state: SweepState, store: Storage, kept: str, slots: int, *, aside: int = 0, lacks: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the plan and what is done of it as JSON. `aside`: trials whose results `--new` sets aside."""

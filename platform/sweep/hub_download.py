@@ -6,7 +6,14 @@ from search_spaces.schema import backbones
 from search_spaces.schema.sweep import Sweep
 from trainables.common.deadlines import ANSWER_SECONDS
 from trainables.common.errors import InputError, first_error_line
-from trainables.data.hub_folders import HubRequirement, check_hub, download, is_downloaded, locate_commit_pin, read_pin
+from trainables.data.hub_folders import (
+    HubRequirement,
+    check_hub_responds,
+    download,
+    is_downloaded,
+    locate_commit_pin,
+    read_pin,
+)
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
 
@@ -59,7 +66,7 @@ def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print
 
 def _fetch(requirement: HubRequirement, store: Storage, print_line: Callable[[str], None]) -> None:
     """Fetch a requirement at the storage's commit, or at the one that its revision names now."""
-    check_hub()
+    check_hub_responds()
     commit = read_pin(requirement, store) or look_up_commit(requirement)
     print_line(f"fetching {requirement.id} at {commit[:12]}")
     folder = download(requirement, commit)

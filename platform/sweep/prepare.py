@@ -13,17 +13,17 @@ from ray.train import TrainingFailedError
 
 from platform.plan.plan import Plan
 from platform.state.lock import call_periodically
-from platform.state.trial_outcomes import SweepState, target_evaluations, target_utilities
+from platform.state.trial_outcomes import SweepState, read_target_evaluations, read_target_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
 from trainables.benchmarks.own import kept_answers
-from trainables.benchmarks.own.row_files import has_model_answers
+from trainables.benchmarks.own.row_files import are_model_answers_ready
 from trainables.common.errors import last_error_line
 from trainables.common.wording import format_duration
 from trainables.config.method_tables import METHODS
 from trainables.data import fictional
-from trainables.storage.atomic_files import publish_folder, write_note
+from trainables.storage.atomic_files import publish_folder, write_recipe_file
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import RETRAINED
 from trainables.training.task_vectors import forget_batches
@@ -56,7 +56,7 @@ def _make_fictional_data(plan: Plan, store: Storage, print_line: PrintLine) -> N
         print_line(f"making {settings.authors} fictional authors")
         staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
         fictional.write_fictional_authors(staging, **settings.model_dump())
-        write_note(staging, {})
+        write_recipe_file(staging, {})
         publish_folder(staging, folder)
     if not store.exists(folder):
         store.push(folder)
@@ -90,7 +90,9 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
     for role in ("retain", "original", RETRAINED, "baseline"):
         made = {}
         for ref in (ref for ref in plan.references if ref.role == role):
-            if store.read_evaluation(ref.evaluation) is not None and has_model_answers(plan.benchmarks[ref.split]):
+            if store.read_evaluation(ref.evaluation) is not None and are_model_answers_ready(
+                plan.benchmarks[ref.split]
+            ):
                 continue
             print_line(f"evaluating the {role} model on {ref.split} (once)")
             against = itself if role == first else measured.get(ref.split)
@@ -121,10 +123,10 @@ def _wait_for(tasks: Mapping[Any, tuple[str, str]], store: Storage, print_line: 
 
 def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     """Say where the target model's utility is 0, which the selection rule needs, or its template does not fit."""
-    for split, utility in target_utilities(plan, store).items():
+    for split, utility in read_target_utilities(plan, store).items():
         if utility == 0 and (why := selection.explain_missing_utility_bar(utility, plan.sweep.selection)):
             print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
-    for found in target_evaluations(plan, store).values():
+    for found in read_target_evaluations(plan, store).values():
         for advice in filter(None, [*kept_answers.explain_unmeasured_sets(found), found.get("advice")]):
             print_line(f"warning: target: {advice}")
 
@@ -132,7 +134,7 @@ def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> 
 def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:
     """Make one direction for all strengths; where one cannot be made, the trials that need it fail."""
     plan, resources = state.plan, state.plan.sweep.resources
-    make: Any = ray.remote(shared_artifacts.make_direction)
+    make: Any = ray.remote(shared_artifacts.ensure_shared_direction)
     make = make.options(num_cpus=resources.cpus, num_gpus=min(1, resources.gpus))
     started: list[Callable[[], object]] = []
     for direction in state.directions:
@@ -144,7 +146,7 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
         kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)
         print_line(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
         if resources.ranks > 1:
-            started.append(partial(launcher.launch_direction, direction, store, resources, rows, strategy))
+            started.append(partial(launcher.make_direction_on_ranks, direction, store, resources, rows, strategy))
         else:
             started.append(partial(ray.get, make.remote(direction, store.location, resources, rows)))
     for finish in started:

@@ -18,29 +18,35 @@ from platform.schedule.ray_environment import resolve_address
 from platform.schedule.ray_failures import (
     MAX_FAILURES,
     RAYLET_CHECK_SECONDS,
-    FailureWatch,
+    RayletWatch,
     retry_trials_killed_for_memory,
 )
 from platform.schedule.ray_session import Placement
-from platform.schedule.searcher import Study, StudyQueue, TrialQueue, read_goal_values
+from platform.schedule.searcher import OptunaTrialQueue, Study, TrialQueue, read_goal_values
 from platform.state import manifest
 from platform.state.disk import WeightPruner
 from platform.state.limits import SweepStopper
 from platform.state.lock import call_periodically
 from platform.state.manifest import format_resume_command
-from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_gpus, count_outcomes, target_utilities
+from platform.state.trial_outcomes import (
+    SweepState,
+    add_recorded_trials_to_plan,
+    count_outcomes,
+    count_trial_gpus,
+    read_target_utilities,
+)
 from platform.sweep import hub_download, prepare
-from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trials
+from platform.sweep.chosen_trials import attack_chosen_trials, judge_and_export_chosen
 from platform.sweep.start_options import StartOptions
 from platform.sweep.trial_callback import ProgressScreen, TrialCallback, TrialCounts
-from platform.tracking.mirror import MlflowMirror, start_mirror
+from platform.tracking.mirror import MlflowMirror, start_mlflow_mirror
 from trainables.common.cli import print_line
 from trainables.common.deadlines import ANSWER_SECONDS
 from trainables.common.errors import InputError
 from trainables.common.redaction import SECRET_NAME
 from trainables.storage.folder_storage import Storage
-from trainables.workers.launcher import LAUNCHER_RESOURCES, train_ranks
-from trainables.workers.ray_processes import TrialActor
+from trainables.workers.launcher import LAUNCHER_RESOURCES, run_trial_of_ranks_in_tune
+from trainables.workers.ray_processes import OneRankTrialActor
 
 
 def run_sweep_on_ray(
@@ -48,14 +54,14 @@ def run_sweep_on_ray(
 ) -> MlflowMirror | None:
     """Prepare, run what is left, attack and export the chosen trials; return MLflow's thread, None if that failed."""
     plan, resources = state.plan, state.plan.sweep.resources
-    gpus, mirror = count_gpus(plan.trials[0].resources), None
+    gpus, mirror = count_trial_gpus(plan.trials[0].resources), None
     watch = contextlib.ExitStack()
     try:
         growth = ray_session.start_session(options.address)
         ray_session.wait_for_nodes(growth, print_line)
-        ray_session.probe_ray_nodes(print_line)
+        ray_session.check_ray_nodes(print_line)
         look = partial(
-            ray_session.exit_if_head_is_lost, ray.get_runtime_context().gcs_address, format_resume_command(command)
+            ray_session.report_lost_head, ray.get_runtime_context().gcs_address, format_resume_command(command)
         )
         if not resolve_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
             watch.enter_context(call_periodically(look, RAYLET_CHECK_SECONDS))
@@ -63,14 +69,14 @@ def run_sweep_on_ray(
         hub_download.fetch_requirements(plan.hub, store, print_line)
         with stopper.count_preparation(gpus):
             prepare.prepare_shared_artifacts(state, store, print_line, placement.strategy)
-        mirror = start_mirror(manifest.write_manifest(state, store, command), store)
+        mirror = start_mlflow_mirror(manifest.write_manifest(state, store, command), store)
         if state.number_to_run:
             run_trials_on_tune(state, store, mirror, stopper, placement, options.keep)
         if plan.sweep.stress.attacks and not stopper.reason:
             with stopper.count_preparation(gpus):
-                attack_chosen_trials(add_recorded_trials(plan, store), store, print_line)
+                attack_chosen_trials(add_recorded_trials_to_plan(plan, store), store, print_line)
         if plan.sweep.export:
-            export_chosen_trials(add_recorded_trials(plan, store), store, print_line)
+            judge_and_export_chosen(add_recorded_trials_to_plan(plan, store), store, print_line)
         mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store))
         return mirror
     except KeyboardInterrupt:
@@ -109,7 +115,7 @@ def run_trials_on_tune(
     run_config = tune.RunConfig(
         name=name,
         storage_path=str(folder),
-        callbacks=[reporter, FailureWatch()],
+        callbacks=[reporter, RayletWatch()],
         verbose=0,
         failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
         checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
@@ -117,9 +123,9 @@ def run_trials_on_tune(
     tune_config = tune.TuneConfig(
         search_alg=search, num_samples=total, max_concurrent_trials=placement.slots, reuse_actors=True
     )
-    trainable = tune.with_resources(train_ranks, LAUNCHER_RESOURCES)
+    trainable = tune.with_resources(run_trial_of_ranks_in_tune, LAUNCHER_RESOURCES)
     if resources.ranks == 1:
-        trainable = tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
+        trainable = tune.with_resources(OneRankTrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
     try:
         tune.Tuner(trainable, tune_config=tune_config, run_config=run_config).fit()
     except Exception:
@@ -148,7 +154,7 @@ def make_searcher(
         if (result := store.result(key := trial.id())) is not None:
             finished[key] = read_goal_values(trial, result, search.goals)
     unfinished = {*state.again, *(key for trial in state.remaining if store.has_unfinished_run(key := trial.id()))}
-    utilities = target_utilities(plan, store)
+    utilities = read_target_utilities(plan, store)
     studies = []
     for name, known in plan.trials_by_study().items():
         utility = utilities.get(known[0].benchmark.split)
@@ -156,5 +162,7 @@ def make_searcher(
         floor = None if share is None or not utility or utility <= 0 else share * utility
         budget, space = plan.count_planned(name, len(known)), plan.spaces[name]
         studies.append(Study(space, known, budget, finished, unfinished, search=search, floor=floor))
-    searcher = StudyQueue(studies, shared, lambda: stopper.reason, partial(manifest.add_trial_to_manifest, plan, store))
+    searcher = OptunaTrialQueue(
+        studies, shared, lambda: stopper.reason, partial(manifest.add_trial_to_manifest, plan, store)
+    )
     return searcher, searcher.remaining

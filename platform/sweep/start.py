@@ -19,12 +19,12 @@ from rich.table import Table
 from platform.plan.plan import Plan
 from platform.schedule.ray_environment import remove_ray_folder, set_ray_environment
 from platform.state import lock, manifest
-from platform.state.limits import SweepStopper, load_gpu_seconds, record_gpu_seconds
-from platform.state.manifest import format_resume_command, sweep_command
-from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_outcomes, read_sweep_state
+from platform.state.limits import SweepStopper, load_gpu_seconds, record_gpu_seconds_periodically
+from platform.state.manifest import format_resume_command, format_sweep_command
+from platform.state.trial_outcomes import SweepState, add_recorded_trials_to_plan, count_outcomes, read_sweep_state
 from platform.sweep.chosen_trials import choose_trials, list_trials_to_attack
 from platform.sweep.start_options import StartOptions
-from platform.tracking.mirror import MlflowMirror, start_mirror
+from platform.tracking.mirror import MlflowMirror, start_mlflow_mirror
 from platform.tracking.runs import VIEW_CHART
 from trainables import benchmarks
 from trainables.benchmarks import selection
@@ -35,8 +35,8 @@ from trainables.common.redaction import redact
 from trainables.common.wording import format_count
 from trainables.config.trial import Trial
 from trainables.storage.file_names import ERROR, FAILURES, LOST, RESULT, ROWS, STEPS
-from trainables.storage.folder_storage import Storage, move_to_dated_folder, remove_leftovers
-from trainables.storage.opening import storage_option
+from trainables.storage.folder_storage import Storage, move_to_dated_folder, remove_trial_leftovers
+from trainables.storage.opening import format_storage_option
 from trainables.storage.sweep_file import read_sweep
 
 AFTER_QUICKSTART = "tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"
@@ -44,10 +44,10 @@ AFTER_QUICKSTART = "tofu_tiny --only benchmark.split=forget05 --only method=ga,n
 
 def run_sweep_under_lock(state: SweepState, store: Storage, options: StartOptions) -> int:
     """Run what is left of a plan as the sweep's only driver; return the exit status."""
-    plan, command = state.plan, sweep_command()
+    plan, command = state.plan, format_sweep_command()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a sweep as Ctrl-C does
     try:
-        with lock.acquire_lock(store, store.lock(plan.sweep.name, plan.hash), command):
+        with lock.hold_lock(store, store.lock(plan.sweep.name, plan.hash), command):
             state = read_sweep_state(plan, store, state.retry)  # another driver may have run trials since it was read
             state = _settle_earlier_results(state, store, options)
             return run_plan(state, store, command, options)
@@ -66,12 +66,12 @@ def run_plan(state: SweepState, store: Storage, command: str, options: StartOpti
     for old in (store.root / "ray").glob(f"{plan.name}-*"):  # of starts that were killed
         shutil.rmtree(old, ignore_errors=True)
     for trial_id in filter(store.has, (trial.id() for trial in plan.trials)):
-        remove_leftovers(store.trial(trial_id))
+        remove_trial_leftovers(store.trial(trial_id))
     if state.number_to_run and stopper.reason:
         return max(_print_stop(plan, store, stopper), int(bool(state.failed_outcomes)))
     lacking = any(store.read_evaluation(ref.evaluation) is None for ref in plan.references)
     if state.number_to_run or plan.sweep.export or lacking or list_trials_to_attack(plan, store):
-        with record_gpu_seconds(stopper, spent, store):
+        with record_gpu_seconds_periodically(stopper, spent, store):
             from platform.sweep import run_sweep_on_ray  # Ray, which reads its settings when it is imported
 
             mirror = run_sweep_on_ray.run_sweep_on_ray(state, store, command, stopper, options)
@@ -80,15 +80,15 @@ def run_plan(state: SweepState, store: Storage, command: str, options: StartOpti
         remove_ray_folder()
     else:
         sweep = manifest.write_manifest(state, store, command)
-        mirror = start_mirror(sweep, store)
+        mirror = start_mlflow_mirror(sweep, store)
         mirror.close(count_outcomes(sweep, store))
     store.push_unsent(trial.id() for trial in plan.trials)
     store.download_sweeps_and_results(trial.id() for trial in plan.trials)
-    plan = add_recorded_trials(plan, store)
+    plan = add_recorded_trials_to_plan(plan, store)
     ended, total = sum(store.has(trial.id()) for trial in replace(state, plan=plan).remaining), len(state.done)
     minutes = (time.monotonic() - started) / 60
     print_line(f"{ended} of {total + state.number_to_run} trials run in {minutes:.1f} min")
-    status = print_sweep_end(plan, store, mirror)
+    status = finish_sweep(plan, store, mirror)
     if stopper.reason:
         return max(status, _print_stop(plan, store, stopper))
     lacking = 0 if status else read_sweep_state(plan, store).number_to_run
@@ -152,7 +152,7 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: StartOpt
     return replace(state, outcomes=kept, damaged=(), retry=(), again=state.retried)
 
 
-def print_sweep_end(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
+def finish_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
     """Print how a start ended, and make its report; return 1 if trials of the plan failed, else 0."""
     shown = typed_paths.shorten_path(store.root)
     sweep = manifest.load_manifest(plan.name, store)
@@ -168,7 +168,7 @@ def print_sweep_end(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
     print_line(f"next:   {suggest_next_command(plan, sweep.command, store)}")
     mirror.log_report()
     if mirror.problem is not None:
-        sync = f".venv/bin/python -m platform.tracking sync {plan.name}{storage_option(store)}"
+        sync = f".venv/bin/python -m platform.tracking sync {plan.name}{format_storage_option(store)}"
         print_line(f"MLflow is behind ({first_error_line(mirror.problem)}); mend it with: {sync}")
     planned = (trial.id() for trial in plan.trials)
     failed = [key for key in planned if key in results and results[key]["status"] in FAILURES]
@@ -197,7 +197,7 @@ def describe_mlflow_page(store: Storage, page: str) -> str:
 
 def suggest_next_command(plan: Plan, command: str, store: Storage) -> str:
     """Return what to type after `command`: a chat with the model that it wrote, more seeds after one, or an export."""
-    storage = storage_option(store)
+    storage = format_storage_option(store)
     for trial in reversed(plan.trials) if plan.sweep.export else ():
         if store.exists(store.root / "exports" / trial.id()):
             return f"python -m trainables.chat {trial.id()}{storage}   (the model that was written)"
@@ -215,7 +215,7 @@ def tabulate_chosen_settings(plan: Plan, store: Storage) -> Table:
     table = Table("split", "method", "rectifier", "setting", "seeds", *(goal.short for goal in goals), box=box.SIMPLE)
 
     def add(labels: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> None:
-        metrics = [selection.pick_metrics(document, rule, reported=True) for document in documents]
+        metrics = [selection.pick_half_metrics(document, rule, reported=True) for document in documents]
         columns = [[one[goal.metric] for one in metrics if one.get(goal.metric) is not None] for goal in goals]
         shown = [f"{fmean(v):.{goal.digits}f}" if v else "" for goal, v in zip(goals, columns, strict=True)]
         table.add_row(*labels, *shown)

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from platform.schedule.ray_failures import StatelessCallback, read_failure_cause
+from platform.schedule.ray_failures import StatelessCallback, read_tune_error
 from platform.state.disk import WeightPruner
 from platform.state.limits import SweepStopper
 from platform.tracking.mirror import MlflowMirror
@@ -22,7 +22,7 @@ from trainables.config.trial import Trial
 from trainables.storage.file_names import EVALUATED, FAILURES, LOST
 from trainables.storage.folder_storage import Storage
 from trainables.trial import record
-from trainables.trial.progress import format_progress, read_progress
+from trainables.trial.progress import format_progress_columns, read_progress
 
 PLAIN_SECONDS, BARS_SECONDS = 30.0, 1.0
 """Between two plain lines of where a sweep stands, and between two looks at its running trials."""
@@ -102,7 +102,7 @@ class ProgressScreen:
         evaluation = statistics.median(counts.evaluations) if counts.evaluations else None
         for key, (label, _) in list(counts.running.items())[:MAX_TRIALS_SHOWN]:
             found = read_progress(store.trial(key), evaluation)
-            said = "starting" if found is None else " | ".join(filter(None, format_progress(found)))
+            said = "starting" if found is None else " | ".join(filter(None, format_progress_columns(found)))
             step, steps = (0, None) if found is None else (found["step"], found["steps"])
             self.bars.add_task(escape(label), total=steps, completed=step, said=said)
 
@@ -138,7 +138,7 @@ class TrialCallback(StatelessCallback):
         self._end(trial, "it ended without a result")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._end(trial, read_failure_cause(trial).strip())
+        self._end(trial, read_tune_error(trial).strip())
 
     def _end(self, tune_trial: Any, cause: str) -> None:
         trial = parse_tune_trial(tune_trial)
@@ -171,7 +171,7 @@ def parse_tune_trial(tune_trial: Any) -> Trial:
 def describe_outcome(result: Mapping[str, Any]) -> str:
     parts = []
     if result["status"] in EVALUATED:
-        parts.append(benchmarks.describe_goals(result["config"]["benchmark"]["name"], result["metrics"]))
+        parts.append(benchmarks.format_goal_values(result["config"]["benchmark"]["name"], result["metrics"]))
     if result["status"] != "finished":
         parts.append(f"{result['status']}: {result['error']['message']}")
     return "; ".join(parts)

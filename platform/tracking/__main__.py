@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from platform.state import manifest
-from platform.state.lock import acquire_lock
+from platform.state.lock import hold_lock
 from platform.state.trial_outcomes import count_outcomes, read_trial_results
 from platform.tracking.runs import open_mlflow_runs, tracking_uri
 from trainables.common import cli
@@ -17,7 +17,7 @@ from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import SweepFile
 
 
-@cli.make_command
+@cli.wrap_as_command
 def main(
     action: Annotated[str, typer.Argument(help="sync")],
     name: cli.SweepArgument,
@@ -43,7 +43,7 @@ def log_sweep_to_mlflow(sweep: SweepFile, store: Storage) -> int:
     if (uri := tracking_uri(store)).startswith("http"):
         check_server_responds(f"{uri}/health", "MLflow", "is MLFLOW_TRACKING_URI right, and does its server run?")
     command = f"python -m platform.tracking sync {sweep.label}"
-    with acquire_lock(store, store.lock(sweep.name, sweep.hash), command):
+    with hold_lock(store, store.lock(sweep.name, sweep.hash), command):
         store.download_sweeps_and_results(sweep.trials)
         done, damaged = read_trial_results(sweep.trials, store)
         for path in damaged:

@@ -89,7 +89,7 @@ class MlflowMirror:
             self.problem = problem
 
 
-def start_mirror(sweep: SweepFile, store: Storage) -> MlflowMirror:
+def start_mlflow_mirror(sweep: SweepFile, store: Storage) -> MlflowMirror:
     """Start the thread, and queue every result so far."""
     mirror = MlflowMirror(lambda: open_mlflow_runs(sweep, store))
     mirror.thread.start()

@@ -23,7 +23,7 @@ from trainables.common.deadlines import ANSWER_SECONDS
 from trainables.common.wording import escape_markdown
 from trainables.config.trial import Trial, has_effect
 from trainables.methods.method_constants import resolve_constants
-from trainables.storage.atomic_files import parse_object, read_json, read_rows
+from trainables.storage.atomic_files import parse_json_object, read_json, read_parquet_rows
 from trainables.storage.file_names import CURVE_COLUMNS, EVALUATED, LOST, PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
@@ -77,7 +77,7 @@ class MlflowRuns:
             return
         key, start = run.info.run_id, run.info.start_time
         self.store.fetch(steps := self.store.trial(trial_id) / STEPS)
-        points = list_metric_points(trial, result, read_rows(steps) if steps.is_file() else [])
+        points = list_metric_points(trial, result, read_parquet_rows(steps) if steps.is_file() else [])
         tags = {"git_commit": result.get("commit"), "git_dirty": result.get("dirty"), "outcome": result["status"]}
         tags |= {"code": result.get("code", "unknown"), "chosen_step": result.get("chosen_step")}
         tags["failure"] = result["error"]["message"][:500] if result.get("error") else None
@@ -92,7 +92,7 @@ class MlflowRuns:
     def log_curves(self, trial: Trial) -> None:
         """Log the curves so far of a trial that runs; nothing before its training begins."""
         path = self.store.trial(trial.id()) / PROGRESS
-        progress = parse_object(self.store.read_current_bytes(path) or b"") or {}
+        progress = parse_json_object(self.store.read_current_bytes(path) or b"") or {}
         if not progress.get("points") or is_running(progress) is False:
             return
         run, rows = self._find_run(trial, progress["started"]), progress["points"]

@@ -1,6 +1,6 @@
 """Llama 2 with 7B parameters as TOFU and MUSE use it, and ICLM, which has its sizes."""
 
-from search_spaces.schema.backbones import Backbone, list_open_unlearning_models, tofu_recipe
+from search_spaces.schema.backbones import Backbone, list_open_unlearning_models, make_tofu_finetuning
 from trainables.config.settings import Model, ModelShape
 
 
@@ -21,7 +21,7 @@ LLAMA2 = Backbone(
     shape=LLAMA_7B,
     lr=1e-5,
     published=list_open_unlearning_models("Llama-2-7b-chat-hf"),
-    finetuning=tofu_recipe(1e-5),
+    finetuning=make_tofu_finetuning(1e-5),
 )
 
 ICLM = Backbone(name="ICLM-7B", template="phi", shape=LLAMA_7B, lr=1e-5, published=_muse("Books"), corpus="books")

@@ -1,6 +1,6 @@
 """Phi-1.5 with 1.4B parameters, and Zephyr with 7B, which WMDP unlearns from."""
 
-from search_spaces.schema.backbones import Backbone, tofu_recipe
+from search_spaces.schema.backbones import Backbone, make_tofu_finetuning
 from trainables.config.settings import Model, ModelShape
 
 PHI = Backbone(
@@ -11,7 +11,7 @@ PHI = Backbone(
         hidden=2048, layers=24, heads=32, kv_heads=32, head_size=64, intermediate=8192, vocabulary=51200, gated=False
     ),
     lr=2e-5,
-    finetuning=tofu_recipe(2e-5),
+    finetuning=make_tofu_finetuning(2e-5),
 )
 """TOFU's authors published a target model (locuslab/tofu_ft_phi-1.5, without a tokenizer) and no retain model, so both
 are fine-tuned here from one base by one recipe: --set target= takes another target model."""

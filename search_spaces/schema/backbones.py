@@ -32,7 +32,7 @@ class Backbone(FrozenSettings):
         return dict(self.published).get(role) if self.corpus in (None, split.split("_")[0]) else None
 
 
-def tofu_recipe(lr: float) -> Training:
+def make_tofu_finetuning(lr: float) -> Training:
     """Return TOFU's fine-tuning: five epochs of batches of 32, AdamW, linear schedule after an epoch of warm-up."""
     return Training(lr=lr, epochs=5, batch_size=32, schedule="linear", warmup_steps=125, weight_decay=0.01)
 
@@ -41,7 +41,12 @@ def tofu_backbone(
     path: str, *, template: str, shape: ModelShape, published: tuple[tuple[str, Model], ...] = ()
 ) -> Backbone:
     """Return a backbone that is called as its base on the hub, fine-tuned by TOFU's recipe and unlearned at 1e-5."""
-    made = {"name": path.rpartition("/")[2], "base": Model(path=path), "lr": 1e-5, "finetuning": tofu_recipe(1e-5)}
+    made = {
+        "name": path.rpartition("/")[2],
+        "base": Model(path=path),
+        "lr": 1e-5,
+        "finetuning": make_tofu_finetuning(1e-5),
+    }
     return Backbone.model_validate(made | {"template": template, "shape": shape, "published": published})
 
 

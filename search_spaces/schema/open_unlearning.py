@@ -19,7 +19,7 @@ PUBLISHED_VALUES: dict[str, Axis] = {
 }
 
 
-def make_sweep(backbone: Backbone, *, name: str, ranks: int = 1) -> Sweep:
+def make_tofu_sweep(backbone: Backbone, *, name: str, ranks: int = 1) -> Sweep:
     """Return open-unlearning's TOFU sweep on a backbone, each method alone and with GRU."""
     return Sweep(
         name=name,

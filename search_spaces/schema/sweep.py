@@ -62,14 +62,14 @@ Axis = tuple[Any, ...] | Range
 
 
 @cache
-def list_axis_paths() -> tuple[str, ...]:
+def list_allowed_axis_paths() -> tuple[str, ...]:
     """Return the configuration paths that may be axes: what a trial is measured by is the same in a whole sweep."""
     inside = {f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.model_fields}
     return tuple(sorted({*TOP_LEVEL_AXES, "benchmark.split", *inside} - NON_AXIS_PATHS))
 
 
 @cache
-def setting_type(path: str) -> TypeAdapter[Any]:
+def setting_type_adapter(path: str) -> TypeAdapter[Any]:
     """Return the type of a setting of trials."""
     section, _, name = path.rpartition(".")
     sections: dict[str, Any] = {"benchmark": settings.Benchmark, **SECTIONS}
@@ -78,27 +78,27 @@ def setting_type(path: str) -> TypeAdapter[Any]:
     return TypeAdapter(annotated[(field.annotation, *field.metadata, field)])
 
 
-def check_value(path: str, value: Any) -> Any:
+def parse_axis_value(path: str, value: Any) -> Any:
     """Return one value of an axis in its field's type. Raises ValueError that repeats it."""
     try:
-        return setting_type(path).validate_python(value)
+        return setting_type_adapter(path).validate_python(value)
     except ValidationError as error:
         words = dict.fromkeys(item["msg"].removeprefix("Value error, ") for item in error.errors())
         raise ValueError(f"{path}: {' or '.join(words)} (got {value!r})") from error
 
 
-def check_axis(path: str, axis: Any) -> Axis:
+def parse_axis(path: str, axis: Any) -> Axis:
     """Return an axis with its values in their field's type. Raises ValueError with field, value, what is accepted."""
-    if path not in list_axis_paths():
-        raise ValueError(f"{path} cannot be an axis; known: {', '.join(list_axis_paths())}")
+    if path not in list_allowed_axis_paths():
+        raise ValueError(f"{path} cannot be an axis; known: {', '.join(list_allowed_axis_paths())}")
     if isinstance(axis, Range):
-        ends = [check_value(path, end) for end in (axis.low, axis.high)]
+        ends = [parse_axis_value(path, end) for end in (axis.low, axis.high)]
         if any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
             raise ValueError(f"{path}: takes words, which have no range (got {axis}); write its values")
         return Range(*ends, log=axis.log) if all(isinstance(end, int) for end in ends) else axis
     if isinstance(axis, str) or not isinstance(axis, Sequence) or not axis:
         raise ValueError(f"{path}: write a tuple of values or Range(LOW, HIGH) (got {axis!r})")
-    return tuple(check_value(path, value) for value in axis)
+    return tuple(parse_axis_value(path, value) for value in axis)
 
 
 def axis_to_json(axis: Axis) -> Any:
@@ -244,7 +244,7 @@ class Sweep(FrozenSettings):
     def _check_axes(cls, axes: Any) -> dict[str, Axis]:
         if not isinstance(axes, Mapping) or "method" not in axes:
             raise ValueError('write a mapping of paths to values: {"method": ("npo",), "training.lr": (1e-5, 3e-5)}')
-        return {path: check_axis(path, axis) for path, axis in {**COMMON_AXES, **axes}.items()}
+        return {path: parse_axis(path, axis) for path, axis in {**COMMON_AXES, **axes}.items()}
 
     @model_validator(mode="after")
     def _fill_splits(self) -> Self:
@@ -267,7 +267,7 @@ def list_sweep_names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules([folder]) if not module.ispkg)
 
 
-def load_sweep(name: str) -> Sweep:
+def import_sweep(name: str) -> Sweep:
     """Return one of `list_sweep_names()`. Raise what its file does, or ValueError, if it is wrong."""
     sweep = getattr(importlib.import_module(f"search_spaces.{name}"), "SWEEP", None)
     if not isinstance(sweep, Sweep):

@@ -14,8 +14,8 @@ from analysis.report import page
 def _unwritten_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write no figures, which take most of a report's time, unless a test asks for `written_figures`."""
     if "written_figures" not in request.fixturenames:
-        monkeypatch.setattr(report, "write_interactive", lambda *_: False)  # its libraries take seconds
-        monkeypatch.setattr(page, "save_figure", _save_points)
+        monkeypatch.setattr(report, "write_interactive_tradeoff", lambda *_: False)  # its libraries take seconds
+        monkeypatch.setattr(page, "save_figure_and_points", _save_points)
 
 
 @pytest.fixture

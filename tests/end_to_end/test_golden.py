@@ -64,7 +64,7 @@ def measure(configuration: dict[str, Any], inputs: dict[str, Any], place: Path) 
     (trial,) = (place / "runs" / "trials").iterdir()
     metrics = atomic_files.read_json(trial / "result.json") or {}
     numbers = {name: value for name, value in metrics["metrics"].items() if value is not None}
-    rows = atomic_files.read_rows(trial / "steps.parquet") if (trial / "steps.parquet").exists() else []
+    rows = atomic_files.read_parquet_rows(trial / "steps.parquet") if (trial / "steps.parquet").exists() else []
     kept = [{name: row[name] for name in STEP_COLUMNS if row.get(name) is not None} for row in rows]
     steps = [{name: value for name, value in row.items() if math.isfinite(value)} for row in kept]
     return {"metrics": numbers, "steps": steps}

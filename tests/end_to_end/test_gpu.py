@@ -41,7 +41,7 @@ def steps(trial: Trial, folder: Path, run_module: Callable[..., Any]) -> list[di
     done = run_module("trainables.run", folder / "trial.json", "--storage", folder, DS_ACCELERATOR=device)
     assert done.returncode == 0, done.stderr
     assert (Storage(folder).result(trial.id()) or {})["status"] == "finished"
-    return atomic_files.read_rows(Storage(folder).trial(trial.id()) / STEPS)
+    return atomic_files.read_parquet_rows(Storage(folder).trial(trial.id()) / STEPS)
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])

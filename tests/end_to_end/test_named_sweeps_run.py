@@ -26,7 +26,7 @@ def test_every_sweep_is_here() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", shrunk_sweeps.SWEEPS)
 def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) -> None:
-    sweep, chosen, store = spaces.load_sweep(name), shrunk_sweeps.SWEEPS[name], Storage(tmp_path / "runs")
+    sweep, chosen, store = spaces.import_sweep(name), shrunk_sweeps.SWEEPS[name], Storage(tmp_path / "runs")
     done = join(*chosen.typed(tmp_path, sweep), "--storage", store.root, "--keep", "all")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done 2 | running 0 | failed 0 | left 0" in done.stdout
@@ -36,7 +36,7 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
     for result in results:
         assert result["status"] == "finished", result["error"]
         config = Trial.model_validate(result["config"])
-        gains = benchmarks.goal_gains(config.benchmark.name, result["metrics"])
+        gains = benchmarks.orient_goal_values(config.benchmark.name, result["metrics"])
         assert gains is not None, result["metrics"]
         assert all(math.isfinite(gain) for gain in gains), result["metrics"]
         if config.task_vector:

@@ -11,7 +11,7 @@ from tests.support import own_rows, small_sweep, tiny
 from tests.support.environment import RunModule, type_settings
 from tests.support.starts import invoke
 from trainables import evaluate
-from trainables.storage.atomic_files import read_json, read_rows
+from trainables.storage.atomic_files import read_json, read_parquet_rows
 from trainables.storage.file_names import RESULT, ROWS
 from trainables.storage.folder_storage import Storage
 from trainables.trial.runner import TrialRun
@@ -102,12 +102,12 @@ def test_the_storage_holds_no_text_of_the_rows(swept: tuple[Storage, str]) -> No
     found = [file for file in place.root.rglob("*") if file.is_file() and file.suffix != ".safetensors"]
     assert {".parquet", ".json", ".db"} <= {file.suffix for file in found}
     for file in found:
-        held = json.dumps(read_rows(file)) if file.suffix == ".parquet" else file.read_bytes().decode("latin-1")
+        held = json.dumps(read_parquet_rows(file)) if file.suffix == ".parquet" else file.read_bytes().decode("latin-1")
         assert not [word for word in ("amber", "kettle", "lantern", "meadow", "orchard") if word in held], file
     metrics = results(place)[0]["metrics"]
     assert set(_before(place)) == set(metrics) - {"relative_change"}
     assert metrics["forget_prob"] != _before(place)["forget_prob"]
-    rows = read_rows(place.trial(results(place)[0]["id"]) / ROWS)
+    rows = read_parquet_rows(place.trial(results(place)[0]["id"]) / ROWS)
     assert {row["task"] for row in rows} == {"forget", "paraphrase", "retain", "holdout"}
 
 

@@ -80,8 +80,10 @@ def differences(store: Storage, base: Storage, names: Iterable[str]) -> list[str
 def numbers(store: Storage, name: str) -> str:
     """All that a trial measured, as text: NaN is equal to itself there."""
     result, folder = store.result(name) or {}, store.trial(name)
-    steps = [{k: v for k, v in row.items() if k not in TIMING} for row in atomic_files.read_rows(folder / STEPS)]
-    rows = atomic_files.read_rows(folder / ROWS)
+    steps = [
+        {k: v for k, v in row.items() if k not in TIMING} for row in atomic_files.read_parquet_rows(folder / STEPS)
+    ]
+    rows = atomic_files.read_parquet_rows(folder / ROWS)
     return json.dumps([result["status"], result["metrics"], result["halves"], steps, rows], sort_keys=True)
 
 

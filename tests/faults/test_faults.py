@@ -38,7 +38,7 @@ from trainables.storage.folder_storage import Storage
 
 pytestmark = pytest.mark.faults
 FIRST = int(os.environ.get("SEED") or 0)
-WORKERS = ("Trainable", "TrialActor")
+WORKERS = ("Trainable", "OneRankTrialActor")
 """What Ray calls a process that runs trials: while it does, and in between."""
 DAY = 24 * 3600
 NODE = {"include_dashboard": False, "object_store_memory": 80 * 2**20}

@@ -83,7 +83,7 @@ def storages(join: RunModule, tmp_path_factory: pytest.TempPathFactory) -> dict[
     found = {}
     for name in SWEEPS:
         place = tmp_path_factory.mktemp(name)
-        typed = shrunk_sweeps.SWEEPS[name].typed(place, spaces.load_sweep(name))
+        typed = shrunk_sweeps.SWEEPS[name].typed(place, spaces.import_sweep(name))
         done = join(*typed, "--storage", place / "runs", "--keep", "all", timeout=600)
         assert done.returncode == 0, done.stdout + done.stderr
         found[name] = (place / "runs", typed)

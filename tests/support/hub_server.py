@@ -23,7 +23,7 @@ import yaml
 from safetensors.torch import save_file
 
 from platform.sweep import hub_download
-from trainables.data.hub_folders import HubRequirement, find_downloaded_folder
+from trainables.data.hub_folders import HubRequirement, fetch_pinned_folder
 from trainables.storage.folder_storage import Storage
 
 LFS = (".safetensors", ".parquet")
@@ -208,7 +208,7 @@ class HubBench:
         hub_download.fetch_requirements(required, self.store, self.lines.append)
 
     def folder(self, requirement: HubRequirement) -> Path:
-        found = find_downloaded_folder(requirement, self.store)
+        found = fetch_pinned_folder(requirement, self.store)
         assert found is not None
         return found
 

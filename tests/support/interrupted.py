@@ -62,7 +62,7 @@ def same(one: Storage, other: Storage, config: Trial, kept: bool = True) -> None
 
 def alike(one: Path, other: Path, target: Path, tolerance: float = 1e-4) -> None:
     """The same series and the same update, relative."""
-    records = [atomic_files.read_rows(folder / STEPS) for folder in (one, other)]
+    records = [atomic_files.read_parquet_rows(folder / STEPS) for folder in (one, other)]
     for name in ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm"):
         series = [[record[name] for record in found] for found in records]
         assert series[1] == pytest.approx(series[0], rel=tolerance, abs=1e-6), name

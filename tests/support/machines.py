@@ -9,7 +9,7 @@ import pytest
 from pyarrow.fs import FileSelector, FileType
 
 from tests.support.starts import RESULT_FIELDS
-from trainables.storage.atomic_files import write_json, write_rows
+from trainables.storage.atomic_files import write_json, write_parquet_rows
 from trainables.storage.file_names import CONFIG, RESULT, STEPS
 from trainables.storage.object_storage import ObjectStorage
 from trainables.storage.opening import open_storage
@@ -62,7 +62,7 @@ def write_trial(store: ObjectStorage, key: str, **more: Any) -> Path:
     """Write a trial that has ended into the working copy, without sending it."""
     folder = store.trial(key)
     write_json(folder / CONFIG, {"method": "ga"})
-    write_rows(folder / STEPS, [{"step": 1, "loss": 0.5}])
+    write_parquet_rows(folder / STEPS, [{"step": 1, "loss": 0.5}])
     write_json(folder / RESULT, {**RESULT_FIELDS, "id": key, **more})
     return folder
 

@@ -13,7 +13,7 @@ from trainables.config.settings import Model, Objective, Rectifier, Resources, T
 from trainables.config.trial import Trial
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.training import engine, loop, model_files
-from trainables.training.runtime import join_process_group
+from trainables.training.runtime import ensure_process_group
 from trainables.trial import setup
 
 DEVICE = torch.device("cuda")
@@ -68,14 +68,14 @@ def train(job: dict[str, Any]) -> None:
         micro_batch=size,
         frozen=frozen,
     )
-    for _ in loop.train(runner, task):
+    for _ in loop.train_steps(runner, task):
         pass
     runner.close()
 
 
 def main(job: dict[str, Any]) -> None:
     """Print the bytes that PyTorch's allocator has handed out at most, beyond those before."""
-    join_process_group(DEVICE)
+    ensure_process_group(DEVICE)
     small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2}
     libraries = {"sizes": {**small, "num_key_value_heads": 2, "vocab_size": 64}, "micro_batch": 1, "length": 8}
     train(job | libraries | {"layer": 2})  # what libraries take at first use is not the plan's

@@ -15,7 +15,7 @@ from trainables.storage.opening import open_storage
 from trainables.training import model_files
 from trainables.training.runtime import prepare_process
 from trainables.training.task_vectors.direction_files import ensure_direction
-from trainables.trial.setup import load_forget_rows
+from trainables.trial.setup import load_direction_examples
 
 TOFU = tofu.TofuBenchmark()
 
@@ -35,7 +35,7 @@ def recipe(trial_inputs: Any, **changes: Any) -> SharedVector:
 def make(direction: SharedVector, place: Path, micro_batch: int | None = None) -> dict[str, torch.Tensor]:
     """The direction's tensors, made in this process."""
     prepare_process(Resources(), 0)
-    folder = ensure_direction(direction, open_storage(str(place)), load_forget_rows, micro_batch)
+    folder = ensure_direction(direction, open_storage(str(place)), load_direction_examples, micro_batch)
     return load_file(folder / "direction-00000.safetensors")
 
 
@@ -43,7 +43,7 @@ class Naive:
     """The equations in float64 with every vector in memory, on flat parameters."""
 
     def __init__(self, trial_inputs: Any, direction: SharedVector) -> None:
-        network, tokenizer = model_files.load_model(direction.target)
+        network, tokenizer = model_files.load_model_and_tokenizer(direction.target)
         self.network = network.double()
         self.examples = encode_rows(tokenizer, TOFU.training_rows(direction.benchmark)[0], "llama2", "paper", 192)
         self.direction = direction

@@ -58,7 +58,7 @@ def _engine(world: int, job: Job, target: str) -> Any:
     from trainables.config.settings import Model, Resources, Training
     from trainables.training import engine, model_files
 
-    network, tokenizer = model_files.load_model(Model(path=target), job.get("precision", "fp32"))
+    network, tokenizer = model_files.load_model_and_tokenizer(Model(path=target), job.get("precision", "fp32"))
     if job.get("lora"):
         torch.manual_seed(SEED)
         network = model_files.add_lora_adapters(network, job["lora"], 16)
@@ -106,7 +106,7 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
         pad=tokenizer.pad_token_id,
         micro_batch=job.get("micro_batch"),
     )
-    records = list(loop.train(runner, task))
+    records = list(loop.train_steps(runner, task))
     weights = torch.cat([part.double().reshape(-1) for part in runner.gather().values()] or [torch.zeros(1)])
     runner.close()
     return {"records": records, "weights": weights}
@@ -127,7 +127,9 @@ def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str
             ids = torch.arange(5, 25, device=runner.device).view(2, 10) + last
             output = runner.inner(input_ids=ids, labels=ids)
             runner.backward(output.loss / 2 / world, last=last)
-        norms.append(float(runner.sum_over_shards(rectifiers.inner_product(runner.grad_shard(), runner.grad_shard()))))
+        norms.append(
+            float(runner.sum_over_shards(rectifiers.shard_inner_product(runner.grad_shard(), runner.grad_shard())))
+        )
         if len(norms) == 1:
             whole = torch.cat([part.detach().reshape(-1) for part in runner.grad_shard()])
             whole = whole[whole != 0]

@@ -16,7 +16,7 @@ from platform.plan.build import make_plan
 from platform.plan.overrides import apply_overrides
 from platform.plan.plan import Plan
 from platform.state.trial_outcomes import SweepState, read_sweep_state
-from search_spaces.schema.sweep import Sweep, load_sweep
+from search_spaces.schema.sweep import Sweep, import_sweep
 from search_spaces.tofu_tiny import SWEEP
 from tests.support.environment import TrialInputs, type_settings
 from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
@@ -91,7 +91,7 @@ def plan_objectives(small: Small, store: Storage) -> MakePlan:
 
 def plan_named(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
     """Return the plan of a named sweep with these settings; options as make_plan takes them."""
-    return make_plan(apply_overrides(load_sweep(name), settings), store, **options)
+    return make_plan(apply_overrides(import_sweep(name), settings), store, **options)
 
 
 def point(trial: Trial) -> tuple[object, ...]:

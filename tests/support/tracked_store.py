@@ -44,7 +44,7 @@ def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> Non
     folder, finished, chosen = store.trial(trial.id()), status == "finished", trial == TRIALS["finished"]
     if status != "failed":
         rows = [step_row(step, trial.rectifier.name == "gru") for step in range(1, STEPS + 1)]
-        atomic_files.write_rows(folder / file_names.STEPS, rows)
+        atomic_files.write_parquet_rows(folder / file_names.STEPS, rows)
     metrics = {"forget_quality": -2.5, "model_utility": 0.6, "forget_quality_ks": None} if finished else {}
     result = {
         "id": trial.id(),

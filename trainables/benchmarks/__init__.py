@@ -30,7 +30,7 @@ def get_benchmark(name: str) -> BenchmarkBase:
         raise InputError(f"trainables/benchmarks/{name}: {first_error_line(error)}") from error
 
 
-def measure_each_half(benchmark: Benchmark, records: Records, reference: Any) -> list[Metrics] | None:
+def aggregate_each_half(benchmark: Benchmark, records: Records, reference: Any) -> list[Metrics] | None:
     """Return the metrics on either half of the rows: one to choose by, one to report. None if a half lacks a task."""
     tasks = {record["task"] for record in records}
     parts = [every_other(records, which) for which in (0, 1)]
@@ -38,17 +38,17 @@ def measure_each_half(benchmark: Benchmark, records: Records, reference: Any) ->
         return None
     chosen = get_benchmark(benchmark.name)
     found = [chosen.half_metrics(benchmark, records, reference, which) for which in (0, 1)]
-    added = [measures.average_measures(benchmark, part, chosen.COMPARED_TASKS) for part in parts]
+    added = [measures.aggregate_measures(benchmark, part, chosen.COMPARED_TASKS) for part in parts]
     return [one | metrics for one, metrics in zip(added, found, strict=True)]
 
 
-def describe_goals(name: str, metrics: Mapping[str, Any]) -> str:
+def format_goal_values(name: str, metrics: Mapping[str, Any]) -> str:
     """Return the goals of a result in one phrase: `FQ -5.21, MU 0.640`."""
     values = [(one, metrics.get(one.metric)) for one in get_benchmark(name).GOALS]
     return ", ".join(f"{one.short} {'null' if value is None else f'{value:.{one.digits}f}'}" for one, value in values)
 
 
-def list_goals(benchmark: Benchmark) -> dict[str, Goal]:
+def list_searchable_goals(benchmark: Benchmark) -> dict[str, Goal]:
     """Return what can be searched for, by name: the benchmark's goals, and the measures that are asked for."""
     chosen = get_benchmark(benchmark.name)
     known = {goal.metric: goal for goal in chosen.GOALS}
@@ -60,7 +60,7 @@ def list_goals(benchmark: Benchmark) -> dict[str, Goal]:
 
 def choose_goals(benchmark: Benchmark, names: Sequence[str]) -> tuple[Goal, ...]:
     """Return the goals of a search, retention last: those named, else the benchmark's. Raises InputError."""
-    own, known = get_benchmark(benchmark.name).GOALS, list_goals(benchmark)
+    own, known = get_benchmark(benchmark.name).GOALS, list_searchable_goals(benchmark)
     for name in names:
         if name not in known:
             hint = f"{suggest_name(name, known)}; benchmark.measures asks for more"
@@ -72,7 +72,7 @@ def choose_goals(benchmark: Benchmark, names: Sequence[str]) -> tuple[Goal, ...]
     return tuple(sorted((known[name] for name in names), key=lambda goal: goal.side == "retention")) or own
 
 
-def goal_gains(name: str, metrics: Mapping[str, Any], goals: Sequence[Goal] = ()) -> tuple[float, ...] | None:
+def orient_goal_values(name: str, metrics: Mapping[str, Any], goals: Sequence[Goal] = ()) -> tuple[float, ...] | None:
     """Return the goals' values turned so that more is better, retention last; None where one is missing."""
     goals = goals or get_benchmark(name).GOALS
     if any(metrics.get(goal.metric) is None for goal in goals):

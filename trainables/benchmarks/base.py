@@ -54,7 +54,7 @@ class TrainingSize:
 
 
 @dataclass(frozen=True)
-class EvaluationSize:
+class EvaluationTokens:
     """How many tokens an evaluation reads, and how many it generates at most."""
 
     read: float = 0
@@ -147,11 +147,13 @@ class BenchmarkBase(ABC):
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         """Name what all that a trial reads holds: `files:HASH` where a folder is among it, else `hub:ID@REVISION`."""
-        return raw_rows.fingerprint_rows(benchmark.data, self._configs(benchmark), benchmark.revision)
+        return raw_rows.fingerprint_data_source(benchmark.data, self._configs(benchmark), benchmark.revision)
 
     def fingerprint_evaluation_data(self, benchmark: Benchmark) -> str:
         """Name what all that an evaluation reads holds."""
-        return raw_rows.fingerprint_rows(benchmark.data, self.evaluation_data_configs(benchmark), benchmark.revision)
+        return raw_rows.fingerprint_data_source(
+            benchmark.data, self.evaluation_data_configs(benchmark), benchmark.revision
+        )
 
     def fingerprint_all_splits(self, benchmark: Benchmark) -> str:
         """Name what all holds that every split of a sweep reads."""
@@ -165,9 +167,9 @@ class BenchmarkBase(ABC):
     def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
         """Return roughly how much there is to train on, before a tokenizer has read it: for plans."""
 
-    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
+    def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
         """Return roughly what an evaluation reads and generates, before a tokenizer has read it: for plans."""
-        return EvaluationSize()
+        return EvaluationTokens()
 
     @abstractmethod
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
@@ -189,7 +191,7 @@ class BenchmarkBase(ABC):
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: Any, *, token_budget: int
     ) -> tuple[Metrics, Records]:
-        """Return every metric, and the records it is made of. Raises TrialStopped where the model has diverged."""
+        """Return every metric, and the records it is made of. Raises TrialDiverged where the model has diverged."""
 
     def look(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: Any, *, token_budget: int, most: int

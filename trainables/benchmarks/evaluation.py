@@ -38,7 +38,7 @@ def evaluate(
     measures.add_row_measures(benchmark, records, records)
     columns = dict.fromkeys(name for row in records for name in row)
     records = [columns | row for row in records]
-    added = measures.average_measures(benchmark, records, chosen.COMPARED_TASKS)
+    added = measures.aggregate_measures(benchmark, records, chosen.COMPARED_TASKS)
     return added | metrics, records
 
 

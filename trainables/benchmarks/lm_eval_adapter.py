@@ -15,7 +15,7 @@ from typing import Any
 
 from trainables.benchmarks.base import Metrics, Records
 from trainables.common import typed_paths
-from trainables.common.errors import InputError, TrialStopped, first_error_line, suggest_name
+from trainables.common.errors import InputError, TrialDiverged, first_error_line, suggest_name
 from trainables.config.settings import LABELS_AT_ONCE
 from trainables.data import raw_rows
 from trainables.inference.progress import ProgressCounter
@@ -63,9 +63,9 @@ def list_task_files() -> Mapping[str, Path]:
     return found
 
 
-def find_mmlu_subjects(place: str) -> list[str] | None:
+def list_local_mmlu_subjects(place: str) -> list[str] | None:
     """Return the subjects of MMLU that a folder holds; None: the hub's, all of them."""
-    if not raw_rows.is_local_folder(place, f"benchmark.sources {MMLU}"):
+    if not raw_rows.check_if_local_folder(place, f"benchmark.sources {MMLU}"):
         return None
     found = sorted(path.name for path in typed_paths.expand_home(place).iterdir() if path.is_dir())
     if not found:
@@ -83,7 +83,7 @@ def _load_mmlu(place: str, shots: int) -> Any:
     from lm_eval.api.group import Group
     from lm_eval.config.group import GroupConfig
 
-    definitions, subjects = _definitions(MMLU_FOLDER), find_mmlu_subjects(place)
+    definitions, subjects = _definitions(MMLU_FOLDER), list_local_mmlu_subjects(place)
     known = [name.removeprefix(f"{MMLU}_") for name in definitions.all_subtasks]
     for subject in subjects or ():
         if subject not in known:
@@ -116,7 +116,7 @@ def _load_task(task: str, place: str | None) -> Any:
 
 def _place_settings(task: str, place: str, config: str) -> dict[str, Any]:
     """Return a definition's data set as settings: another hub id, or a folder's FILE_SPLITS, maybe in `config`."""
-    if not raw_rows.is_local_folder(place, f"benchmark.sources {task}"):
+    if not raw_rows.check_if_local_folder(place, f"benchmark.sources {task}"):
         return {"dataset_path": place}
     folder = typed_paths.expand_home(place)
     folder = folder / config if config and (folder / config).is_dir() else folder
@@ -175,7 +175,7 @@ def evaluate_tasks(
     ProgressCounter("", 0)  # lm-eval reports no progress
     found, records = run_on_first_rank(evaluate)
     if not all(row["finite"] for row in records):
-        raise TrialStopped("diverged", "evaluation: the log-likelihood of a choice is not finite")
+        raise TrialDiverged("diverged", "evaluation: the log-likelihood of a choice is not finite")
     return found, records
 
 
@@ -185,7 +185,7 @@ def _primary_metric(result: Mapping[str, Any]) -> list[str]:
     return (ACCURACY_FIELD if ACCURACY_FIELD in names else names[0]).split(",")
 
 
-def mean_task_score(task: str, records: Records) -> float | None:
+def mean_score_of_task(task: str, records: Records) -> float | None:
     """Return a task's metric from records of some of its questions; None where it is no mean over them."""
     members = (f"{MMLU}_",) if task == MMLU else ()
     scores = [row["score"] for row in records if row["task"] == task or row["task"].startswith(members)]

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from trainables import benchmarks
 from trainables.common import typed_paths
 from trainables.config.settings import Benchmark, Model
-from trainables.config.shared_artifacts import Recipe
-from trainables.data.hub_folders import DATA_PART, HubRequirement, find_downloaded_folder, hub_id_of
+from trainables.config.shared_artifacts import ModelRecipe
+from trainables.data.hub_folders import DATA_PART, HubRequirement, fetch_pinned_folder, hub_id_of
 from trainables.storage.folder_storage import Storage
 
 V = TypeVar("V")
@@ -31,7 +31,7 @@ def localize_paths(value: V, store: Storage) -> V:
 
 def _find_hub_folders(value: BaseModel, store: Storage) -> dict[str, Any]:
     """Return the fields of a configuration whose hub ids have folders in the storage, with these."""
-    if isinstance(value, Recipe) and typed_paths.is_hub_id(value.data):
+    if isinstance(value, ModelRecipe) and typed_paths.is_hub_id(value.data):
         return {"data": _find_place(HubRequirement("datasets", value.data, value.revision), store)}
     found: dict[str, Any] = {}
     if isinstance(value, Model):
@@ -53,4 +53,4 @@ def _find_hub_folders(value: BaseModel, store: Storage) -> dict[str, Any]:
 def _find_place(requirement: HubRequirement, store: Storage) -> str:
     """Return the folder of the storage; where it has none, the hub id."""
     requirement = replace(requirement, id=hub_id_of(requirement.id))
-    return str(find_downloaded_folder(requirement, store) or requirement.id)
+    return str(fetch_pinned_folder(requirement, store) or requirement.id)

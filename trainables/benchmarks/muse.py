@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.benchmarks import base, measures, metrics, rouge_words
-from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, TrainingSize
-from trainables.common.errors import InputError, TrialStopped
+from trainables.benchmarks.base import EvaluationTokens, Examples, Goal, Metrics, Records, Row, TrainingSize
+from trainables.common.errors import InputError, TrialDiverged
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
@@ -98,7 +98,7 @@ class MuseBenchmark(base.BenchmarkBase):
         return (VERBMEM_CONFIG, *questions, *PRIVLEAK_SETS.values())
 
     def check_rows(self, benchmark: Benchmark) -> None:
-        if raw_rows.is_local_folder(benchmark.data):
+        if raw_rows.check_if_local_folder(benchmark.data):
             for config in self._configs(benchmark):
                 _load(benchmark, config)
 
@@ -107,18 +107,20 @@ class MuseBenchmark(base.BenchmarkBase):
         times = int(part[1]) if part[:1] == ["scal"] else 1
         return TrainingSize(times * FORGET_CORPUS_TOKENS[corpus] // max_length, max_length, max_length)
 
-    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
+    def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
         """Count 100 passages for each of VerbMem, KnowMem twice, with worked examples, and PrivLeak twice."""
         rows = min(100, benchmark.limit or 100)
         read = rows * (VERBMEM_PROMPT + 2 * KNOWMEM_PROMPT + 2 * PRIVLEAK_TEXT)
-        return EvaluationSize(read, rows * (VERBMEM_TOKENS + 2 * KNOWMEM_TOKENS))
+        return EvaluationTokens(read, rows * (VERBMEM_TOKENS + 2 * KNOWMEM_TOKENS))
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         forget, retain = (_load(benchmark, config) for config in self.training_data_configs(benchmark.split))
         return forget, retain
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-        cut = text_blocks.pack_texts_into_blocks if RULES[benchmark.dialect].wrap else text_blocks.retokenize_blocks
+        cut = (
+            text_blocks.pack_texts_into_blocks if RULES[benchmark.dialect].wrap else text_blocks.make_retokenized_blocks
+        )
         sides = self.training_rows(benchmark)
         forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in sides)
         return forget, retain
@@ -158,14 +160,14 @@ class MuseBenchmark(base.BenchmarkBase):
 def aggregate_metrics(records: Records, benchmark: Benchmark, reference: float | None = None) -> Metrics:
     """Return the metrics of the records; no PrivLeak against a retain model of AUC 0, which has no ratio.
 
-    The AUC is of telling hold-out texts (positive) from forget texts by Min-40 %. Raises TrialStopped.
+    The AUC is of telling hold-out texts (positive) from forget texts by Min-40 %. Raises TrialDiverged.
     """
     rules, found = RULES[benchmark.dialect], {}
     for task in ("verbmem_f", *KNOWMEM_CONFIGS):
         found[task] = rules.scale * float(np.mean([row["rougeL_f1"] for row in records if row["task"] == task]))
     member, stranger = ([row["min_k"] for row in records if row["task"] == task] for task in PRIVLEAK_SETS)
     if not np.isfinite([*member, *stranger]).all():
-        raise TrialStopped("diverged", "evaluation: the log-likelihood of a text is not finite")
+        raise TrialDiverged("diverged", "evaluation: the log-likelihood of a text is not finite")
     if reference is None:
         reference = PUBLISHED_RETAIN_AUCS[benchmark.split.split("_")[0]] if rules.published_reference else 0.5
     auc = metrics.auc(member, stranger)
@@ -226,7 +228,7 @@ def _score_passages(network: Any, tokenizer: Any, benchmark: Benchmark, asked: R
         examples.append(Example(tuple(ids), start))
     scores = scoring.score_examples(network, tokenizer, examples, token_budget=token_budget)
     for row, one in zip((row for row in asked if row["task"] == "verbmem_f"), scores, strict=True):
-        row |= measures.columns_of_label_scores(one, benchmark.dialect)
+        row |= measures.extract_measure_inputs(one, benchmark.dialect)
 
 
 def cut_at_stop_word(text: str) -> str:
@@ -248,6 +250,6 @@ def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budge
     for record, example, one in zip(records, examples, scores, strict=True):
         scored = one.losses[:-1] if rules.drop_last else one.losses
         record |= {"min_k": metrics.min_k_mean([-loss for loss in scored]), "tokens": len(scored)}
-        record |= measures.columns_of_label_scores(one, benchmark.dialect)
+        record |= measures.extract_measure_inputs(one, benchmark.dialect)
         record |= {"hits": None, "answer_text": tokenizer.decode(example.input_ids[1:], skip_special_tokens=True)}
     return records

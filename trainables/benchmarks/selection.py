@@ -36,7 +36,7 @@ def make_candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Cand
     return Candidate(key, mean(removal) if len(removal) == len(gains) - 1 else None, utility)
 
 
-def pick_metrics(document: Mapping[str, Any], chosen: Selection, *, reported: bool = False) -> Mapping[str, Any]:
+def pick_half_metrics(document: Mapping[str, Any], chosen: Selection, *, reported: bool = False) -> Mapping[str, Any]:
     """Return the metrics that a choice is made by, or that are reported of it; none where it has no halves to go by."""
     if not chosen.halves:
         return document.get("metrics") or {}
@@ -44,15 +44,17 @@ def pick_metrics(document: Mapping[str, Any], chosen: Selection, *, reported: bo
 
 
 def pick_utility(document: Mapping[str, Any], benchmark: str, chosen: Selection) -> float | None:
-    return pick_metrics(document, chosen).get(benchmarks.get_benchmark(benchmark).GOALS[-1].metric)
+    return pick_half_metrics(document, chosen).get(benchmarks.get_benchmark(benchmark).GOALS[-1].metric)
 
 
-def list_goal_points(results: Results, benchmark: str) -> list[GoalPoint]:
-    found = ((key, benchmarks.goal_gains(benchmark, result.get("metrics", {}))) for key, result in results.items())
+def list_goal_gains(results: Results, benchmark: str) -> list[GoalPoint]:
+    found = (
+        (key, benchmarks.orient_goal_values(benchmark, result.get("metrics", {}))) for key, result in results.items()
+    )
     return [(key, *gains) for key, gains in found if gains is not None]
 
 
-def pareto_front(points: Sequence[GoalPoint]) -> list[str]:
+def pareto_front_ids(points: Sequence[GoalPoint]) -> list[str]:
     """Return the ids of the points that no other one beats: at least as good in every goal and better in one."""
     front: list[GoalPoint] = []
     for point in sorted(points, key=lambda point: point[1:], reverse=True):  # what beats a point comes before it
@@ -66,11 +68,11 @@ def list_candidates(results: Results, benchmark: str, chosen: Selection) -> list
     evaluated = {key: result for key, result in results.items() if result.get("status") in EVALUATED}
     asked = [key for key, result in evaluated.items() if chosen.seeds and result["config"]["seed"] in chosen.seeds]
     evaluated = {key: evaluated[key] for key in asked or evaluated}
-    found = [make_candidate(key, benchmark, pick_metrics(result, chosen)) for key, result in evaluated.items()]
+    found = [make_candidate(key, benchmark, pick_half_metrics(result, chosen)) for key, result in evaluated.items()]
     return [one for one in found if one]
 
 
-def average_seeds(settings: Mapping[str, Sequence[Candidate]]) -> list[Candidate]:
+def average_over_seeds(settings: Mapping[str, Sequence[Candidate]]) -> list[Candidate]:
     found = []
     for key, trials in settings.items():
         removal = [one.removal for one in trials if one.removal is not None]

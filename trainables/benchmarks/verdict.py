@@ -41,9 +41,9 @@ def choose_and_judge_trial(
         measured = any(one.get("metrics") for one in results.values())
         why = "no utility could be measured; give more or other retain rows"
         return ShippingVerdict(None, nothing or (why if measured else "no trial has finished with a result"))
-    now, before = (dict(selection.pick_metrics(one, rule, reported=True)) for one in (results[chosen.key], target))
-    told = kind.describe_outcome(now, before) or benchmarks.describe_goals(benchmark, now)
-    known = selection.make_candidate("", benchmark, selection.pick_metrics(target, rule))
+    now, before = (dict(selection.pick_half_metrics(one, rule, reported=True)) for one in (results[chosen.key], target))
+    told = kind.describe_outcome(now, before) or benchmarks.format_goal_values(benchmark, now)
+    known = selection.make_candidate("", benchmark, selection.pick_half_metrics(target, rule))
     shares = [one.removal for one in (chosen, known) if one and one.removal is not None]  # of own rows: said, negative
     little = kind.name == "own" and len(shares) == 2 and shares[0] < shares[1] / 2
     more = "most is still there, which more settings or a lower selection.share may remove" if little else ""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.benchmarks import base, lm_eval_adapter
-from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, TrainingSize
+from trainables.benchmarks.base import EvaluationTokens, Examples, Goal, Metrics, Records, Row, TrainingSize
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
@@ -59,7 +59,7 @@ class WmdpBenchmark(base.BenchmarkBase):
     def check_rows(self, benchmark: Benchmark) -> None:
         """Raise InputError if a folder has no such corpus, or its questions are not in the columns of the hub's."""
         for at, config, field, _ in _corpora(benchmark):
-            if raw_rows.is_local_folder(at, field):
+            if raw_rows.check_if_local_folder(at, field):
                 raw_rows.require_file(typed_paths.expand_home(at), config, field)
         for part, configs in _questions(benchmark).items():
             for config in configs:
@@ -78,7 +78,8 @@ class WmdpBenchmark(base.BenchmarkBase):
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         marks = (
-            raw_rows.fingerprint_rows(at, (name,), commit, field) for at, name, field, commit in _corpora(benchmark)
+            raw_rows.fingerprint_data_source(at, (name,), commit, field)
+            for at, name, field, commit in _corpora(benchmark)
         )
         return _combine([*marks, *_question_fingerprints(benchmark)])
 
@@ -89,10 +90,10 @@ class WmdpBenchmark(base.BenchmarkBase):
         """Return that most texts are longer than a row; how many there are is known when they are there."""
         return TrainingSize(None, max_length, max_length)
 
-    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
+    def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
         limit = benchmark.limit or max(QUESTION_ROWS)
         rows = [min(count, limit * parts) for count, parts in zip(QUESTION_ROWS, SUBJECTS, strict=True)]
-        return EvaluationSize(QUESTION_TOKENS * (sum(rows) + rows[-1] * (benchmark.shots or 0)))
+        return EvaluationTokens(QUESTION_TOKENS * (sum(rows) + rows[-1] * (benchmark.shots or 0)))
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         sides: dict[str, list[Row]] = {"forget": [], "retain": []}
@@ -106,7 +107,7 @@ class WmdpBenchmark(base.BenchmarkBase):
         return sides["forget"], sides["retain"]
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-        cut = text_blocks.LazyTextRows if benchmark.dialect == "paper" else text_blocks.retokenize_blocks
+        cut = text_blocks.LazyTextRows if benchmark.dialect == "paper" else text_blocks.make_retokenized_blocks
         sides = self.training_rows(benchmark)
         forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in sides)
         return forget, retain
@@ -162,7 +163,7 @@ def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     if is_user_named_folder(resolve_data_source(benchmark, "wmdp")):
         found["wmdp"] = [f"{config}/test" for config in QUESTIONS.values()]
-    subjects = lm_eval_adapter.find_mmlu_subjects(resolve_data_source(benchmark, "mmlu"))
+    subjects = lm_eval_adapter.list_local_mmlu_subjects(resolve_data_source(benchmark, "mmlu"))
     if subjects is not None:
         found["mmlu"] = [f"{subject}/{split}" for subject in subjects for split in lm_eval_adapter.MMLU_SPLITS]
     return found
@@ -171,7 +172,7 @@ def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
 def _question_fingerprints(benchmark: Benchmark) -> list[str]:
     asked = _questions(benchmark)
     return [
-        raw_rows.fingerprint_rows(
+        raw_rows.fingerprint_data_source(
             resolve_data_source(benchmark, part), asked.get(part, ()), field=f"benchmark.sources {part}"
         )
         for part in ("wmdp", "mmlu")

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from trainables.common.errors import InputError, TrialStopped, first_error_line
+from trainables.common.errors import InputError, TrialDiverged, first_error_line
 from trainables.common.redaction import redact
 
 DEFAULT_STORAGE, STORAGE_VARIABLE = "runs", "UNLEARN_STORAGE"
@@ -34,7 +34,7 @@ def make_app(main: Callable[..., None]) -> typer.Typer:
     return app
 
 
-def make_command(main: Callable[..., int]) -> Callable[..., None]:
+def wrap_as_command(main: Callable[..., int]) -> Callable[..., None]:
     """Make a command of a function: it ends with the exit status of the function, run as `run_guarded` does."""
 
     @functools.wraps(main)
@@ -76,7 +76,7 @@ def run_guarded(main: Callable[[], int]) -> int:
         return 130
     except InputError as error:
         _print_error(str(error))
-    except TrialStopped as stopped:
+    except TrialDiverged as stopped:
         _print_error(stopped.message)
         return 1
     except ValidationError as error:

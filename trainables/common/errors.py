@@ -16,7 +16,7 @@ class StoreUnreachable(InputError):
     """An object store that does not answer, or refuses access."""
 
 
-class TrialStopped(Exception):
+class TrialDiverged(Exception):
     """A trial that ended as a known outcome instead of a result; `kind` becomes the trial's status."""
 
     def __init__(self, kind: str, message: str, step: int | None = None) -> None:

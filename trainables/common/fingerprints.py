@@ -38,13 +38,13 @@ def hash_model(folder: Path) -> str:
     return hash_files(file for file in found if file.name != RECIPE_FILE)
 
 
-def hash_tokenizer(folder: Path) -> str:
+def hash_tokenizer_files(folder: Path) -> str:
     """Return a tokenizer's fingerprint, wherever its folder lies and whatever weights are beside it."""
     patterns = ("*token*.json", "vocab.json", "*.model", TEMPLATES, "*.jinja", "merges.txt")
     return hash_files({file for pattern in patterns for file in folder.glob(pattern)})
 
 
-def hash_content(folder: Path) -> str:
+def hash_folder(folder: Path) -> str:
     """Return the fingerprint of all files of a folder but our own note, which keeps it as `content`."""
     return hash_files(file for file in folder.rglob("*") if file.is_file() and file.name != RECIPE_FILE)
 

@@ -18,7 +18,7 @@ def describe_self() -> ProcessIdentity:
     return {"host": os.uname().nodename, "place": machine_id(), "pid": os.getpid(), "born": born}
 
 
-def is_first_rank() -> bool:
+def is_first_local_rank() -> bool:
     """Whether this is the first of a trial's ranks on this machine, or its only process."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
 

@@ -29,7 +29,7 @@ def package_versions() -> dict[str, str]:
 
 
 @cache
-def read_git_commit() -> tuple[str | None, bool]:
+def read_git_state() -> tuple[str | None, bool]:
     """Return the commit, and whether tracked files differ from it or a module is new; (None, False) outside git."""
     head = _git("rev-parse", "--short=12", "HEAD")
     if not head:
@@ -40,12 +40,12 @@ def read_git_commit() -> tuple[str | None, bool]:
 
 def collect_provenance(*names: str) -> dict[str, Any]:
     """Return versions, commit and code of this process, and the date that templates are told."""
-    head, dirty = read_git_commit()
-    found = {"versions": package_versions(), "commit": head, "dirty": dirty, "code": hash_code(*names)}
+    head, dirty = read_git_state()
+    found = {"versions": package_versions(), "commit": head, "dirty": dirty, "code": hash_result_code(*names)}
     return found | {"template_date": TEMPLATE_DATE}
 
 
-def hash_code(*names: str) -> str:
+def hash_result_code(*names: str) -> str:
     """Return twelve hex digits of RESULT_CODE_PATTERNS' modules; those in custom/ count if one of `names` is there."""
     plain, whole = _codes()
     return whole if any((ROOT / CUSTOM_METHODS_FOLDER / f"{name}.py").exists() for name in names) else plain

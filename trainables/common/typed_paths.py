@@ -16,7 +16,7 @@ def expand_home(place: str) -> Path:
     return Path(os.path.expanduser(place))
 
 
-def describe_path(place: str) -> str:
+def quote_path(place: str) -> str:
     """Return a path for a message: `'x', looked for at /here/x`."""
     path = expand_home(place).absolute()
     return f"'{place}'" if str(path) == place else f"'{place}', looked for at {path}"

@@ -16,7 +16,7 @@ def format_count(count: int, name: str) -> str:
     return f"{count} {name}{'' if count == 1 else 's'}"
 
 
-def format_amount(amount: float) -> str:
+def format_hours(amount: float) -> str:
     """Return `12.3`, `0.03` or `less than 0.01`, never `0.0` for more than nothing."""
     if amount >= 1:
         return f"{amount:.1f}"

@@ -341,7 +341,7 @@ class Selection(FrozenSettings):
     rows: Count | None = None
 
 
-class RetainEvaluation(FrozenSettings):
+class RetainEvaluationFile(FrozenSettings):
     """Evaluation of the retain model, for forget quality: a file of the storage."""
 
     path: PathOrId

@@ -8,14 +8,14 @@ from trainables.config.settings import Benchmark, Dialect, FrozenSettings, Model
 from trainables.config.trial import Trial, hashed_settings
 
 
-class SharedArtifact(FrozenSettings):
+class SharedRecipe(FrozenSettings):
     """Something that trials share."""
 
     def id(self) -> str:
         return hash_json(hashed_settings(self))[:12]
 
 
-class Recipe(SharedArtifact):
+class ModelRecipe(SharedRecipe):
     """Making of a model: a base model fine-tuned, or an architecture trained from nothing, on named rows.
 
     `architecture`: arguments of transformers' LlamaConfig, with a byte-level BPE of `vocabulary` entries. `answers`: id
@@ -39,7 +39,7 @@ class Recipe(SharedArtifact):
     precision: Precision = "fp32"
 
 
-class SharedVector(SharedArtifact):
+class SharedVector(SharedRecipe):
     """Making of a task vector without its strength; `rectified`: TRU's mean of rectified unit vectors."""
 
     rectified: bool

@@ -30,7 +30,7 @@ class Trial(FrozenSettings):
     objective: settings.Objective = settings.Objective()
     benchmark: settings.Benchmark = settings.Benchmark()
     target: settings.Model
-    retain_evaluation: settings.RetainEvaluation | None = None
+    retain_evaluation: settings.RetainEvaluationFile | None = None
     training: settings.Training = settings.Training()
     resources: settings.Resources = settings.Resources()
     seed: Seed = 0
@@ -160,7 +160,7 @@ def _short(value: float | str | None) -> str:
 def _trial_id(trial: Trial) -> str:
     """Return the id, which a plan of thousands of trials asks for many times."""
     chosen = hashed_settings(trial)
-    drop_planning_resources(chosen)
+    remove_planning_resources(chosen)
     if trial.rectifier.name == "agem":
         chosen["rectifier"]["name"] = "pcgrad"  # what ids of A-GEM are made from; pcgrad itself states its scope
     if trial.training.stop_above is None:
@@ -172,7 +172,7 @@ def _trial_id(trial: Trial) -> str:
     return hash_json(chosen)[:12]
 
 
-def drop_planning_resources(identified: dict[str, Any]) -> None:
+def remove_planning_resources(identified: dict[str, Any]) -> None:
     """Remove resources that change no number from `hashed_settings`; a part of a GPU counts as a whole."""
     resources = identified.get("resources", {})
     for name in PLANNING_RESOURCE_FIELDS:

@@ -30,7 +30,7 @@ LONGEST = 1_000_000
 QUESTION_SLOT, ANSWER_SLOT = "the-question-goes-here", "the-answer-goes-here"
 
 
-class Conversation(NamedTuple):
+class RenderedConversation(NamedTuple):
     """A whole conversation, and the places in its text where the prompt ends, the answer begins and it stops."""
 
     text: str
@@ -111,7 +111,9 @@ class Encoder:
             found.append(replace(kept, ending=max(0, example.ending - cut)))
         return found
 
-    def _label(self, ids: list[int], offsets: list[tuple[int, int]], prompt: list[int], whole: Conversation) -> Example:
+    def _label(
+        self, ids: list[int], offsets: list[tuple[int, int]], prompt: list[int], whole: RenderedConversation
+    ) -> Example:
         """Return a whole conversation's ids with their labels; `prompt`: the ids that a model is given."""
         start, special = len(prompt), [token in self.tokenizer.added_tokens_decoder for token in ids]
         places = [(k, begin, end) for k, (begin, end) in enumerate(offsets)]  # special tokens may swallow spaces
@@ -211,12 +213,12 @@ class Encoder:
                 f"benchmark.template: the model's chat template refuses the turns{why}; {TEMPLATE_HINT}"
             ) from (error if question == QUESTION_SLOT else None)
 
-    def _render_whole(self, question: Question, answer: str, prompt: str) -> Conversation:
+    def _render_whole(self, question: Question, answer: str, prompt: str) -> RenderedConversation:
         """Return the whole conversation. Raises InputError where the template loses or changes a part of it."""
         layout = self.layout
         if self.template is not None:
             text = prompt + self.template.answer_tag * self.tag_is_answer + answer
-            return Conversation(text + layout.tail, len(prompt), len(prompt) + len(layout.lead), len(text))
+            return RenderedConversation(text + layout.tail, len(prompt), len(prompt) + len(layout.lead), len(text))
         text, asked = self._apply(question, answer), len(prompt) - len(self.prefix) - layout.dropped
         first, stop = asked + len(layout.lead), len(text) - len(layout.tail)
         same = text.startswith(prompt[:asked]) and text.endswith(layout.tail)
@@ -224,14 +226,16 @@ class Encoder:
         if not same or any(turn.strip() not in prompt for _, turn in list_turns(question)):
             raise InputError(f"the model's chat template loses or changes a part of the conversation; {TEMPLATE_HINT}")
         if not self.prefix:
-            return Conversation(text, asked, first, stop)
+            return RenderedConversation(text, asked, first, stop)
         shift = len(self.prefix)
-        return Conversation(text[:first] + self.prefix + text[first:], first + shift, first + shift, stop + shift)
+        return RenderedConversation(
+            text[:first] + self.prefix + text[first:], first + shift, first + shift, stop + shift
+        )
 
     def _tokenize(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
         """Yield ids and offsets of each text, with the start token that the tokenizer adds to our own templates."""
         encodings = self.tokenizer(texts, add_special_tokens=self.template is not None).encodings if texts else []
-        behind = count_special_tokens(self.tokenizer)[1] if self.template is not None else 0
+        behind = count_added_tokens(self.tokenizer)[1] if self.template is not None else 0
         for one in encodings:
             count = len(one.ids) - behind
             yield one.ids[:count], one.offsets[:count]
@@ -264,7 +268,7 @@ class Encoder:
 
 def make_encoder(name: str, tokenizer: Any, *, tag_is_answer: bool = False, whole_tail: bool = False) -> Encoder:
     """Return the encoder of a template. Raises InputError where the tokenizer lacks what it needs."""
-    templates.check_template(name)
+    templates.check_template_name(name)
     encoder = Encoder(tokenizer, None if name == CHAT else TEMPLATES[name], tag_is_answer, whole_tail)
     if name == CHAT and not encoder._chat_template:
         raise InputError(f"benchmark.template: the model's tokenizer has no chat template; {TEMPLATE_HINT}")
@@ -288,7 +292,7 @@ def join_turns(question: Question) -> str:
     return "\n\n".join(text for _, text in turns if text)
 
 
-def count_special_tokens(tokenizer: Any) -> tuple[int, int]:
+def count_added_tokens(tokenizer: Any) -> tuple[int, int]:
     """Return how many tokens a tokenizer adds before and behind a text."""
     mask = tokenizer(["a"]).encodings[0].special_tokens_mask
     return (mask.index(0), mask[::-1].index(0)) if 0 in mask else (len(mask), 0)

@@ -100,7 +100,7 @@ def read_pin(requirement: HubRequirement, store: Storage) -> str | None:
 
 
 @functools.cache
-def check_hub() -> None:
+def check_hub_responds() -> None:
     """Raise InputError if the hub takes a connection and gives no answer: its client would wait without a word."""
     from huggingface_hub import constants
 
@@ -132,7 +132,7 @@ def is_downloaded(requirement: HubRequirement, store: Storage) -> bool:
         return False
 
 
-def find_downloaded_folder(requirement: HubRequirement, store: Storage) -> Path | None:
+def fetch_pinned_folder(requirement: HubRequirement, store: Storage) -> Path | None:
     """Return the folder on this machine, fetched at the storage's commit; None without one. Raises InputError."""
     pin = read_pin(requirement, store)
     try:
@@ -143,13 +143,13 @@ def find_downloaded_folder(requirement: HubRequirement, store: Storage) -> Path 
         ) from error
 
 
-def find_hub_commits(value: BaseModel) -> dict[str, str]:
+def find_commits_in_settings(value: BaseModel) -> dict[str, str]:
     """Return hub id -> commit of the hub's folders that a configuration names."""
     found: dict[str, str] = {}
     for _, part in value:
         for item in part if isinstance(part, tuple) else (part,):
             if isinstance(item, BaseModel):
-                found |= find_hub_commits(item)
+                found |= find_commits_in_settings(item)
             elif isinstance(item, str) and (stored := parse_cache_folder(item.rpartition("=")[2])):
                 found[stored[0]] = stored[1]
     return found

@@ -16,7 +16,7 @@ def read_idk_answers(place: str | None) -> tuple[str, ...]:
     try:
         lines = [line.strip() for line in read_text(path).splitlines()]
     except (OSError, ValueError) as error:
-        shown = typed_paths.describe_path(str(place))
+        shown = typed_paths.quote_path(str(place))
         reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
         raise InputError(f"objective.idk: cannot read {shown}: {reason}; give a text file, an answer a line") from error
     answers = tuple(line for line in lines if line and not line.startswith("#"))

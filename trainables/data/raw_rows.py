@@ -21,12 +21,12 @@ CSV = ".csv"
 DEFAULT_FIELD = "benchmark.data"
 
 
-def is_local_folder(data: str, field: str = DEFAULT_FIELD) -> bool:
+def check_if_local_folder(data: str, field: str = DEFAULT_FIELD) -> bool:
     """Return whether `data` names a folder of a person's. Raises InputError if it looks like a path and is none."""
     if hub_folders.is_user_named_folder(data):
         return True
     if not typed_paths.is_folder(data) and not typed_paths.is_hub_id(data):
-        place = typed_paths.describe_path(data)
+        place = typed_paths.quote_path(data)
         raise InputError(f"{field}: no folder {place} (give a folder, or a hub id such as locuslab/TOFU)")
     return False
 
@@ -70,7 +70,7 @@ def load_rows(
     Raises InputError on a missing file, row or column, and on an empty value unless `blank` allows it.
     """
     absent = (None,) if blank else (None, "", [])
-    if is_local_folder(data, field):
+    if check_if_local_folder(data, field):
         rows = load_rows_from_file(require_file(typed_paths.expand_home(data), config, field), field)
     else:
         rows = _from_hub(data, config, revision, field)
@@ -92,9 +92,11 @@ def describe_columns(row: Row) -> str:
     return ", ".join([*names, *others])
 
 
-def fingerprint_rows(data: str, configs: Sequence[str], revision: str | None = None, field: str = DEFAULT_FIELD) -> str:
+def fingerprint_data_source(
+    data: str, configs: Sequence[str], revision: str | None = None, field: str = DEFAULT_FIELD
+) -> str:
     """Name what the configurations hold: by a content hash of a folder, by id and revision of the hub."""
-    if is_local_folder(data, field):
+    if check_if_local_folder(data, field):
         folder = typed_paths.expand_home(data)
         return "files:" + fingerprints.hash_files([require_file(folder, config, field) for config in configs])
     return f"hub:{hub_folders.hub_id_of(data)}@{revision or 'main'}"
@@ -151,7 +153,7 @@ def _from_hub(data: str, config: str, revision: str | None, field: str) -> list[
     if file is not None:
         return load_rows_from_file(file, field)
     try:
-        hub_folders.check_hub()
+        hub_folders.check_hub_responds()
         return list(datasets.load_dataset(data, name, split=split or "train", revision=revision))  # type: ignore[arg-type]
     except Exception as error:
         raise InputError(

@@ -64,7 +64,7 @@ DATE_MACRO = (
 """In front of a template: what stands for the clock of transformers."""
 
 
-def check_template(name: str) -> None:
+def check_template_name(name: str) -> None:
     """Raise InputError naming the closest if `name` is neither a template nor the tokenizer's own."""
     if name not in (*TEMPLATES, CHAT):
         raise InputError(f"benchmark.template: unknown template '{name}'; {suggest_name(name, (*TEMPLATES, CHAT))}")

@@ -5,7 +5,7 @@ from typing import Any
 
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
-from trainables.data.conversations import count_special_tokens
+from trainables.data.conversations import count_added_tokens
 
 
 def pack_texts_into_blocks(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
@@ -18,7 +18,7 @@ def pack_texts_into_blocks(tokenizer: Any, texts: Sequence[str], length: int) ->
     return [Example((*start, *row), 1) for row in rows]
 
 
-def retokenize_blocks(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
+def make_retokenized_blocks(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
     """Return open-unlearning's rows: blocks of `length` tokens, each turned into text and tokenised again.
 
     What then exceeds `length` (and the start token) is dropped. The last block is shorter.
@@ -77,7 +77,7 @@ def tokenize_text(tokenizer: Any, text: str) -> list[int]:
         text = text.rstrip()
     if tokenizer.bos_token and text.lstrip().startswith(tokenizer.bos_token):
         text = text.lstrip()
-    start = tokenizer(text, verbose=False)["input_ids"][: count_special_tokens(tokenizer)[0]]
+    start = tokenizer(text, verbose=False)["input_ids"][: count_added_tokens(tokenizer)[0]]
     ids = list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
     while ids and ids[-1] == tokenizer.eos_token_id:
         ids.pop()

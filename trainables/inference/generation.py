@@ -45,7 +45,7 @@ def detect_token_loops(ids: torch.Tensor) -> torch.Tensor:
     return torch.stack(found).any(0)
 
 
-def cut_loop(ids: list[int]) -> list[int]:
+def cut_token_loop(ids: list[int]) -> list[int]:
     """Return the ids up to the place from which on they go round, all if they do not."""
     if len(ids) < LOOPED:
         return ids
@@ -103,7 +103,7 @@ def generate_token_ids(
                 stopping_criteria=StoppingCriteriaList([LoopStoppingCriteria(input_ids.shape[1])] if cut_loops else []),
             )
             texts = [_cut_at(ends, ids[: left[row]]) for row, ids in zip(batch, produced, strict=True)]
-            found.update(zip(batch, map(cut_loop, texts) if cut_loops else texts, strict=True))
+            found.update(zip(batch, map(cut_token_loop, texts) if cut_loops else texts, strict=True))
             counter.add(len(batch))
 
         run_in_token_budget(run_group, widths, token_budget)

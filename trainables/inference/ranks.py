@@ -14,7 +14,7 @@ _RANKS: ContextVar[int] = ContextVar("_RANKS", default=1)
 
 
 @contextmanager
-def enable_rank_sharing(together: bool) -> Iterator[None]:
+def share_among_ranks(together: bool) -> Iterator[None]:
     """Share evaluations out among all ranks if `together`: all of them call `run_shares` with the same items."""
     token = _RANKS.set(dist.get_world_size() if together else 1)
     try:

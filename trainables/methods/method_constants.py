@@ -52,7 +52,7 @@ def has_retain_term(method: str, settings: Settings, split: str) -> bool:
     return weighted or "retain_multiplier" in needs or ("frozen_model" in needs and "frozen_on_forget" not in needs)
 
 
-def check_single_retain_term(rectifier: str, method: str, settings: Settings, split: str) -> None:
+def check_retain_counted_once(rectifier: str, method: str, settings: Settings, split: str) -> None:
     """Raise InputError where a rectifier adds the retain gradient to an objective that has retain terms.
 
     And where a balanced coefficient has no single retain gradient to go by.

@@ -33,13 +33,13 @@ class VectorRectification:
     scales: tuple[float, ...]
 
 
-def dot_products(vector: Sequence[torch.Tensor], gradient: Sequence[torch.Tensor] | None) -> torch.Tensor:
+def tensor_dot_products(vector: Sequence[torch.Tensor], gradient: Sequence[torch.Tensor] | None) -> torch.Tensor:
     """Return <T, G>, ||G||^2, ||T||^2 of each tensor (this rank's part): (tensors, 3) in fp64; None is zero."""
     if gradient is None:
-        squares = torch.stack([rectifiers.inner_product([part], [part]) for part in vector])
+        squares = torch.stack([rectifiers.shard_inner_product([part], [part]) for part in vector])
         return torch.stack((torch.zeros_like(squares), torch.zeros_like(squares), squares), dim=1)
-    # `rectifiers.dot_products` takes what is projected first: here the vector
-    return torch.stack([rectifiers.dot_products([t], [g]) for t, g in zip(vector, gradient, strict=True)])
+    # `rectifiers.shard_dot_products` takes what is projected first: here the vector
+    return torch.stack([rectifiers.shard_dot_products([t], [g]) for t, g in zip(vector, gradient, strict=True)])
 
 
 def decide_vector_rectification(found: torch.Tensor, normalise: NormaliseUnit) -> VectorRectification:

@@ -11,7 +11,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.config.trial import Trial
 from trainables.robustness import attacks
-from trainables.robustness.attack_results import compute_recovery, read_attack_results
+from trainables.robustness.attack_results import list_recoveries, read_attack_results
 from trainables.storage import atomic_files
 from trainables.storage.file_names import ATTACK_RESULTS_FILE
 from trainables.storage.folder_storage import Storage
@@ -28,7 +28,9 @@ class AttackInputs(NamedTuple):
     started: str | None = None
 
 
-def make_inputs_from_folders(model: str, target: str | None, retain: str | None, benchmark: Benchmark) -> AttackInputs:
+def make_attack_inputs_from_folders(
+    model: str, target: str | None, retain: str | None, benchmark: Benchmark
+) -> AttackInputs:
     """Return model folders or hub ids as what is attacked. Raises InputError."""
     if target is None:
         raise InputError("--target: name the model before unlearning, which the shares are of")
@@ -40,13 +42,13 @@ def make_inputs_from_folders(model: str, target: str | None, retain: str | None,
     return AttackInputs(models, benchmark, Resources())
 
 
-def read_trial(trial_id: str, store: Storage) -> AttackInputs:
+def make_attack_inputs_from_trial(trial_id: str, store: Storage) -> AttackInputs:
     """Return a trial whose weights are kept as what is attacked. Raises InputError."""
     from trainables.trial import setup
     from trainables.trial.export import model_folder
 
     result = model_folder.load_result(trial_id, store)
-    trial: Trial = model_folder.read_trial(result, store)
+    trial: Trial = model_folder.parse_trial_of_result(result, store)
     weights = model_folder.fetch_weights(trial_id, store)
     attacks.check_benchmark(trial.benchmark, "ID")
     setup.check_inputs_unchanged(trial)
@@ -64,7 +66,7 @@ def _with_fingerprint(model: Model) -> Model:
     return model.model_copy(update={"fingerprint": model_files.fingerprint_model(model)})
 
 
-def attack(
+def run_attacks(
     inputs: AttackInputs,
     names: Sequence[str],
     lr: float | None,
@@ -73,7 +75,7 @@ def attack(
     attackers: attacks.RelearningAttackSet | None = None,
     samples: int = 0,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Make the attacks that are not kept; return what came back by all so far (`compute_recovery`), and results.
+    """Make the attacks that are not kept; return what came back by all so far (`list_recoveries`), and results.
 
     An attack that cannot be made is left out, with a warning. `lr`, `seed`: of relearning; `attackers`: of a
     sweep, in the place of its grid; `samples`: of SAMPLING. The worst of a sweep are kept as a file of them.
@@ -112,7 +114,7 @@ def attack(
     worst = [one for found in results.values() for one in found.get(attacks.SWEEP, {}).get("points", {}).values()]
     if worst and attackers is None:
         _keep_attackers(key, worst, seed, store)
-    made = compute_recovery(results["model"], results["target"], results.get("retain"))
+    made = list_recoveries(results["model"], results["target"], results.get("retain"))
     if attackers is None:
         return _keep_shares(key, started, settings, made, store), results
     settings.pop(attacks.SWEEP)  # of relearnings that were given: not this model's worst, which stays kept

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainables.robustness.attacks import ATTACKS, MEASURE_NAME, NONE, SECOND_HALF, SWEEP, is_relearning
-from trainables.storage.atomic_files import parse_object
+from trainables.storage.atomic_files import parse_json_object
 from trainables.storage.file_names import ATTACK_RESULTS_FILE
 from trainables.storage.folder_storage import Storage
 
@@ -22,7 +22,7 @@ def recovered_share(before: float, after: float, target: float, retain_gain: flo
     return (after - before - max(0.0, retain_gain)) / removed if removed > MIN_REMOVED else None
 
 
-def compute_recovery(model: Results, target: Results, retain: Results | None) -> list[dict[str, Any]]:
+def list_recoveries(model: Results, target: Results, retain: Results | None) -> list[dict[str, Any]]:
     """Return for each attack and step its measure before and after, of the other models too, and what came back.
 
     The target model is not relearned. An attack that was not made on all models is left out.
@@ -55,13 +55,15 @@ def _read(results: Results | None, name: str, point: str) -> float | None:
 
 
 def read_attack_results(key: str, started: str | None, store: Storage) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return settings and `compute_recovery` as they are kept of a model, of the trial's run that `started` then."""
-    kept = parse_object(store.read_current_bytes(store.attack_results_folder(key) / ATTACK_RESULTS_FILE) or b"") or {}
+    """Return settings and `list_recoveries` as they are kept of a model, of the trial's run that `started` then."""
+    kept = (
+        parse_json_object(store.read_current_bytes(store.attack_results_folder(key) / ATTACK_RESULTS_FILE) or b"") or {}
+    )
     if not kept or kept.get("started") != started:
         return {}, []
     return kept.get("attacks", {}), kept.get("shares", [])
 
 
-def read_trial_attack_results(trial_id: str, store: Storage) -> list[dict[str, Any]]:
-    """Return what is kept of `compute_recovery` of a trial's newest run; empty where that was not attacked."""
+def read_trial_recovery(trial_id: str, store: Storage) -> list[dict[str, Any]]:
+    """Return what is kept of `list_recoveries` of a trial's newest run; empty where that was not attacked."""
     return read_attack_results(trial_id, (store.result(trial_id) or {}).get("started"), store)[1]

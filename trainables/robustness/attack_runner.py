@@ -18,7 +18,7 @@ from trainables import benchmarks
 from trainables.benchmarks import Metrics, Records, Row, rouge_words
 from trainables.benchmarks.tofu import aggregates, rows, score_answers
 from trainables.common import provenance
-from trainables.common.errors import TrialStopped, is_out_of_memory
+from trainables.common.errors import TrialDiverged, is_out_of_memory
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import CACHED_TOKENS, Attention, Benchmark, Model, Resources, Training
@@ -101,14 +101,14 @@ class AttackRunner:
         """
         settings, began = self.attack_settings(name), time.monotonic()
         path = self.store.attack_results_folder(key) / f"{name}-{hash_json(settings)[:8]}.json"
-        kept = atomic_files.parse_object(self.store.read_current_bytes(path) or b"")
+        kept = atomic_files.parse_json_object(self.store.read_current_bytes(path) or b"")
         if kept and kept["model"]["fingerprint"] == model.fingerprint:
             return kept
         result = {"attack": name, "settings": settings, "model": model.model_dump(mode="json"), "failure": None}
         try:
             result |= self._make(model, name)
         except Exception as error:  # the other attacks go on
-            if not (isinstance(error, TrialStopped) or is_out_of_memory(error)):
+            if not (isinstance(error, TrialDiverged) or is_out_of_memory(error)):
                 raise
             return result | {"points": {}, "seconds": time.monotonic() - began, "failure": str(error).splitlines()[0]}
         result |= {"seconds": time.monotonic() - began, **provenance.collect_provenance()}
@@ -118,7 +118,7 @@ class AttackRunner:
 
     def _load(self, model: Model) -> tuple[Any, Any]:
         release_memory()
-        network, tokenizer = model_files.load_model(model, self.resources.precision, "MODEL")
+        network, tokenizer = model_files.load_model_and_tokenizer(model, self.resources.precision, "MODEL")
         return network.to(self.device), tokenizer
 
     def _make(self, model: Model, name: str) -> dict[str, Any]:
@@ -173,20 +173,20 @@ class AttackRunner:
             if not in_place:
                 network, _ = self._load(model)
             found, run = Points(), {"lr": one.lr, "seed": chosen.seed, "attention": model.attention}
-            with contextlib.suppress(TrialStopped):
+            with contextlib.suppress(TrialDiverged):
                 self._train(network, encoder, learnt[one.learns], found, half=True, **run)
             made += [one.model_dump() | {"step": int(step)} | metrics for step, metrics in found.items()]
             with torch.no_grad():
                 for part, kept in zip(network.parameters(), weights, strict=True) if in_place else ():
                     part.copy_(kept)
         if not made:
-            raise TrialStopped("diverged", "no relearning of the sweep left a finite model")
+            raise TrialDiverged("diverged", "no relearning of the sweep left a finite model")
         return {"points": {"0": max(made, key=lambda row: row[attacks.MEASURE_NAME])}, "relearnings": made}
 
     def _train(
         self, network: Any, encoder: Encoder, learnt: Sequence[Example], found: Points, *, half: bool, **run: Any
     ) -> None:
-        """Relearn; put the metrics of the forget rows, or their second half, into `found`. Raises TrialStopped."""
+        """Relearn; put the metrics of the forget rows, or their second half, into `found`. Raises TrialDiverged."""
         asked = self.question_rows[self.half :] if half else self.question_rows
 
         def measure(step: int, trained: Any) -> None:
@@ -214,11 +214,11 @@ class AttackRunner:
 
 
 def _measure(records: Records) -> Metrics:
-    """Return the metrics of forget rows. Raises TrialStopped if one is not finite."""
+    """Return the metrics of forget rows. Raises TrialDiverged if one is not finite."""
     found = {name: float(np.mean([row[name] for row in records])) for name in MEASURES}
-    found["prob"] = float(np.exp(-aggregates.mean_loss(records, "forget", "answer")).mean())
+    found["prob"] = float(np.exp(-aggregates.mean_token_losses(records, "forget", "answer")).mean())
     if not all(np.isfinite(list(found.values()))):
-        raise TrialStopped("diverged", "the loss of a forget row is not finite")
+        raise TrialDiverged("diverged", "the loss of a forget row is not finite")
     return {**found, "rows": len(records)}
 
 
@@ -247,7 +247,7 @@ def relearn(
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     run = engine.create_engine(network.train(), training, resources, attention)
     try:
-        for entry in loop.train(run, task):
+        for entry in loop.train_steps(run, task):
             if entry["step"] in steps:
                 measure(entry["step"], run.module.eval())
                 run.module.train()

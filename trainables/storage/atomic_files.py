@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.common.errors import InputError
-from trainables.common.fingerprints import RECIPE_FILE, hash_content
+from trainables.common.fingerprints import RECIPE_FILE, hash_folder
 from trainables.common.redaction import redact
 from trainables.common.regular_files import read_bytes, read_parquet
 
@@ -34,12 +34,12 @@ def ensure_folder(root: Path, field: str, writable: bool) -> Path:
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return a JSON object, None if the file is missing or holds none. Raises InputError as `read_bytes`."""
     try:
-        return parse_object(read_bytes(path))
+        return parse_json_object(read_bytes(path))
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
 
 
-def parse_object(content: bytes) -> dict[str, Any] | None:
+def parse_json_object(content: bytes) -> dict[str, Any] | None:
     try:
         value = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError):
@@ -53,13 +53,13 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     _replace(path, lambda staging: staging.write_text(text, encoding="utf-8"), durable)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_redacted_text(path: Path, text: str) -> None:
     """Write text for people, its secrets redacted."""
     shown = redact(text)
     _replace(path, lambda staging: staging.write_text(shown, encoding="utf-8", errors="backslashreplace"))
 
 
-def write_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:
+def write_parquet_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:
     import pyarrow.parquet
 
     rows = list(records)
@@ -68,19 +68,19 @@ def write_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:
     _replace(path, lambda staging: pyarrow.parquet.write_table(table, staging, compression="zstd"))
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_parquet_rows(path: Path) -> list[dict[str, Any]]:
     return read_parquet(path).to_pylist()
 
 
-def write_note(folder: Path, note: dict[str, Any]) -> None:
+def write_recipe_file(folder: Path, note: dict[str, Any]) -> None:
     """Write how a folder of ours was made, and a hash of what it holds, which `check_folder_unchanged` compares."""
-    write_json(folder / RECIPE_FILE, note | {"content": hash_content(folder)})
+    write_json(folder / RECIPE_FILE, note | {"content": hash_folder(folder)})
 
 
 def check_folder_unchanged(folder: Path, field: str) -> None:
     """Raise InputError where a folder of ours holds other files than were written there; one without a note passes."""
     noted = (read_json(folder / RECIPE_FILE) or {}).get("content")
-    if noted is not None and noted != hash_content(folder):
+    if noted is not None and noted != hash_folder(folder):
         changed = f"'{folder}' holds other files than were written there"
         raise InputError(f"{field}: {changed}; move it away, and a start makes it again")
 

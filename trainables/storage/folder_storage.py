@@ -32,7 +32,7 @@ class _Benchmark(_Named):
     split: Name
 
 
-class Config(BaseModel):
+class StoredConfig(BaseModel):
     """A trial's configuration, as far as commands go by it."""
 
     method: Name
@@ -60,7 +60,7 @@ class Result(Evaluation):
     """A trial's result, as far as commands go by it."""
 
     status: Literal["finished", "collapsed", "diverged", "failed", "out_of_memory", "lost"]
-    config: Config
+    config: StoredConfig
     started: Time
     seconds: dict[Name, FiniteNumber] = {}
     commit: Name | None = None
@@ -234,7 +234,7 @@ def resolve_path_inside(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def remove_leftovers(folder: Path) -> None:
+def remove_trial_leftovers(folder: Path) -> None:
     """Remove what a kill right after the result leaves of a trial; the checkpoint of a lost trial stays."""
     if (folder / CHECKPOINT).exists() and (read_json(folder / RESULT) or {}).get("status") == LOST:
         return

@@ -34,7 +34,7 @@ def open_storage_unchecked(location: str) -> Storage:
     return object_storage.open_object_storage(location)
 
 
-def storage_option(store: Storage) -> str:
+def format_storage_option(store: Storage) -> str:
     """Return the option that names this storage, empty for the default one."""
     default = os.environ.get(STORAGE_VARIABLE) or DEFAULT_STORAGE
     if store.location == default or store.root == expand_home(default).absolute():

@@ -135,9 +135,9 @@ def read_sweep(path: Path) -> SweepFile:
     return sweep
 
 
-def find_sweeps(name: str, store: Storage) -> list[SweepFile]:
+def find_sweeps_by_name(name: str, store: Storage) -> list[SweepFile]:
     """Return the sweeps called NAME, newest first, or the one NAME-HASH. Raises InputError if there is none."""
-    names = list_sweep_names(store)
+    names = list_stored_sweeps(store)
     found = [read_sweep(store.root / "sweeps" / f"{stem}.json") for stem in names if name in (stem, names[stem])]
     if not found:
         known = "it holds none" if store.root.is_dir() else "there is no such folder"
@@ -150,7 +150,7 @@ def resolve_trial_id(name: str, store: Storage) -> str:
     """Return the id of the trial that is called so, by its id or its label. Raises InputError if several are."""
     store.download_sweeps_and_results()
     found: dict[str, None] = {}
-    for stem in {} if store.has(name) else list_sweep_names(store):
+    for stem in {} if store.has(name) else list_stored_sweeps(store):
         sweep = read_sweep(store.root / "sweeps" / f"{stem}.json")
         for key in sweep.trials:
             with contextlib.suppress(ValidationError):  # no result, or one of other custom methods
@@ -162,6 +162,6 @@ def resolve_trial_id(name: str, store: Storage) -> str:
     return next(iter(found), name)
 
 
-def list_sweep_names(store: Storage) -> Mapping[str, str]:
+def list_stored_sweeps(store: Storage) -> Mapping[str, str]:
     found = (NAME_AND_HASH.fullmatch(path.stem) for path in sorted((store.root / "sweeps").glob("*.json")))
     return {match[0]: match["name"] for match in found if match}

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from trainables.common import process_identity
 from trainables.common.errors import InputError, first_error_line, is_out_of_memory
 from trainables.config.settings import Resources
-from trainables.storage.atomic_files import read_json, read_rows, write_json, write_rows
+from trainables.storage.atomic_files import read_json, read_parquet_rows, write_json, write_parquet_rows
 from trainables.storage.file_names import META_FILE, STEPS
 from trainables.storage.folder_storage import DISK_ERROR_NUMBERS, Storage
 from trainables.training import loop
@@ -48,7 +48,7 @@ def save_checkpoint(
     save_file(average, folder / tag / f"average-{engine.rank}.safetensors")
     dist.barrier()
     if engine.rank == 0:
-        write_rows(folder / tag / STEPS, records)
+        write_parquet_rows(folder / tag / STEPS, records)
         if state.reference is not None:
             reference = torch.tensor(list(state.reference.values()), dtype=torch.float64)
             numbers = torch.tensor(list(state.reference), dtype=torch.int64)
@@ -57,7 +57,7 @@ def save_checkpoint(
         meta = {"step": state.step, "tag": tag, "layout": layout, "seconds": dict(seconds)}
         write_json(folder / META_FILE, meta)
     dist.barrier()
-    first = process_identity.is_first_rank()  # of a machine, which sends its ranks' shards
+    first = process_identity.is_first_local_rank()  # of a machine, which sends its ranks' shards
     sent = torch.tensor(int(not first or store.try_push(folder / tag)), device=engine.device)
     dist.all_reduce(sent, op=dist.ReduceOp.MIN)
     if engine.rank == 0 and sent:
@@ -107,7 +107,7 @@ def restore_checkpoint(
             kept = load_file(place / "reference.safetensors")
             reference = dict(zip(kept["rows"].tolist(), kept["reference"].tolist(), strict=True))
         state = loop.TrainingState(reference, meta["step"], None if multiplier is None else float(multiplier))
-        return state, read_rows(place / STEPS)
+        return state, read_parquet_rows(place / STEPS)
     except Exception as error:
         if is_out_of_memory(error) or getattr(error, "errno", None) in DISK_ERROR_NUMBERS:
             raise

@@ -122,7 +122,7 @@ def forward_micro_batch(
 
 
 @torch.no_grad()
-def sum_row_losses(
+def compute_row_loss_sums(
     engine: PassEngine,
     rows: Sequence[Example],
     numbers: Sequence[int],

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from trainables.common.errors import TrialStopped
+from trainables.common.errors import TrialDiverged
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Training
 from trainables.methods import objectives, rectifiers
@@ -43,13 +43,15 @@ class TrainingTask:
     def sampled_forget_rows(self) -> list[int]:
         """Return the forget rows that the run's steps take at their first attempts, sorted: all from one epoch on."""
         rows, taken = len(self.forget), self.count_steps() * self.training.batch_size
-        return sorted(sampling.forget_batch(self.seed, 0, 0, rows, min(rows, taken)))
+        return sorted(sampling.draw_forget_row_numbers(self.seed, 0, 0, rows, min(rows, taken)))
 
     def forget_batch(self, step: int, attempt: int) -> list[int]:
         """Return the step's forget rows; at another attempt only `sampled_forget_rows`, which have an S_i^0."""
         size = self.training.batch_size
         known: Sequence[int] = range(len(self.forget)) if attempt == 0 else self.sampled_forget_rows()
-        drawn = [known[number] for number in sampling.forget_batch(self.seed, step, attempt, len(known), size)]
+        drawn = [
+            known[number] for number in sampling.draw_forget_row_numbers(self.seed, step, attempt, len(known), size)
+        ]
         if isinstance(self.forget, sampling.AlternativeAnswerRows):
             return self.forget.number_answered_rows(drawn, step * size)
         return drawn
@@ -68,7 +70,7 @@ class TrainingState:
 
 
 @dataclass(frozen=True)
-class RetainPasses:
+class RetainPassResults:
     """A step's retain rows, and what was found there: by `observe`, and by the rectifier's or dual's pass, if any.
 
     `losses` are on the device, by their column in the record. `gradient` is kept only where a term of the objective is
@@ -93,20 +95,20 @@ def make_initial_state(engine: Engine, task: TrainingTask) -> TrainingState:
     rows, numbers, batch = task.forget, task.sampled_forget_rows(), task.training.batch_size
     size = task.micro_batch or batch // engine.world
     engine.module.eval()
-    state.reference = forward_backward.sum_row_losses(engine, rows, numbers, task, size)
+    state.reference = forward_backward.compute_row_loss_sums(engine, rows, numbers, task, size)
     if isinstance(rows, sampling.AlternativeAnswerRows):
         epochs = -(-task.count_steps() * batch // len(rows))
         items = [epoch * len(rows) + number for epoch in range(epochs) for number in numbers]
-        others = forward_backward.sum_row_losses(engine, rows, items, task, size, OTHER_ANSWERS_TERM)
+        others = forward_backward.compute_row_loss_sums(engine, rows, items, task, size, OTHER_ANSWERS_TERM)
         state.reference = {item: state.reference[item % len(rows)] - others[item] for item in items}
     engine.module.train()
     return state
 
 
-def train(engine: Engine, task: TrainingTask, state: TrainingState | None = None) -> Iterator[dict[str, Any]]:
+def train_steps(engine: Engine, task: TrainingTask, state: TrainingState | None = None) -> Iterator[dict[str, Any]]:
     """Train from `state` on; one record an optimizer step, as in steps.parquet, after which `state` is up to date.
 
-    Raises TrialStopped, on every rank alike, where a loss or the gradient is not finite.
+    Raises TrialDiverged, on every rank alike, where a loss or the gradient is not finite.
     """
     state = state or make_initial_state(engine, task)
     steps = task.count_steps()
@@ -149,7 +151,7 @@ def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) 
     }
 
 
-def find_collapse(bar: float | None, record: dict[str, Any]) -> dict[str, Any] | None:
+def find_retain_collapse(bar: float | None, record: dict[str, Any]) -> dict[str, Any] | None:
     """Return an error of kind `collapsed` if a measured retain loss is above its bar: the same on every rank."""
     losses = [record.get(name, math.nan) for name in ("retain_loss", "observed_retain_loss")]
     highest = max(filter(math.isfinite, losses), default=-math.inf)
@@ -168,21 +170,23 @@ def learning_rate(training: Training, step: int, steps: int, warmup: int) -> flo
     return training.lr * (steps - step) / max(1, steps - warmup)
 
 
-def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasses:
+def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPassResults:
     """Take the passes of a step that come once, whatever its attempts; the engine's gradient is zero after them."""
     observed, found = None, {}
     if task.observe and step % task.observe == 0:  # first, and with random numbers of its own: it changes nothing
         torch.manual_seed(sampling.noise_seed(task.seed + SEED_OFFSET, step, 0, engine.rank))
-        rows = sampling.retain_batch(task.seed + SEED_OFFSET, step, 0, len(task.retain), task.training.batch_size)
+        rows = sampling.draw_retain_row_numbers(
+            task.seed + SEED_OFFSET, step, 0, len(task.retain), task.training.batch_size
+        )
         found["observed_retain_loss"], _ = _retain_pass(engine, task, rows)
         observed = [part.clone() for part in engine.grad_shard()]
         engine.clear_gradients()
     torch.manual_seed(sampling.noise_seed(task.seed, step, 0, engine.rank))
     rows = []
     if task.rectifier.needs_retain or task.objective.needs_retain:
-        rows = sampling.retain_batch(task.seed, step, 0, len(task.retain), task.training.batch_size)
+        rows = sampling.draw_retain_row_numbers(task.seed, step, 0, len(task.retain), task.training.batch_size)
     if not (task.rectifier.needs_retain or task.objective.dual or task.objective.is_balanced):
-        return RetainPasses(rows, found, observed)
+        return RetainPassResults(rows, found, observed)
     parts = task.rectifier.parts
     shared = parts == 1 and any(map(_is_retain_nll, task.objective.terms))
     losses, counts, gradient = [], [], None
@@ -195,7 +199,7 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
         losses.append(loss)
         counts.append(tokens)
     found["retain_loss"] = losses[0] if parts == 1 else sum(map(mul, losses, counts)) / sum(counts)
-    return RetainPasses(rows, found, observed, sum(counts), gradient)
+    return RetainPassResults(rows, found, observed, sum(counts), gradient)
 
 
 def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int]) -> tuple[torch.Tensor, int]:
@@ -203,7 +207,7 @@ def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int]) -> tuple[t
 
 
 def _rectified_gradient(
-    engine: Engine, task: TrainingTask, state: TrainingState, passed: RetainPasses, step: int, attempt: int
+    engine: Engine, task: TrainingTask, state: TrainingState, passed: RetainPassResults, step: int, attempt: int
 ) -> tuple[dict[str, Any], rectifiers.Outcome]:
     """Leave the rectified gradient of one attempt in the engine."""
     forget, terms, balanced = task.forget_batch(step, attempt), [], task.objective.is_balanced
@@ -220,7 +224,7 @@ def _rectified_gradient(
     loss, tokens = forward_backward.accumulate_gradient(engine, terms, task, state.reference)
     if passed.gradient is not None:
         if balanced:  # stays on the device, as a GPU would be waited for
-            pair = rectifiers.dot_products(engine.grad_shard(), passed.gradient)
+            pair = rectifiers.shard_dot_products(engine.grad_shard(), passed.gradient)
             weight = objectives.balancing_weight(engine.sum_over_shards(pair))
         loss += weight * passed.losses["retain_loss"]
         for part, kept in zip(engine.grad_shard(), passed.gradient, strict=True):
@@ -241,7 +245,7 @@ def _rectified_gradient(
     try:
         outcome = _rectify(engine, task.rectifier, products)
     except FloatingPointError as error:
-        raise TrialStopped("diverged", f"{error} at step {step + 1}", step + 1) from error
+        raise TrialDiverged("diverged", f"{error} at step {step + 1}", step + 1) from error
     if task.observe:
         record["observed_cos_after"] = _cosine(engine, passed.observed, step)
     _check_finite(outcome.grad_norm, "gradient norm", step)
@@ -257,7 +261,7 @@ def _read(
     """
     wanted = [*losses.values()]
     if isinstance(engine, PlainEngine) and rectifier.combines:
-        wanted += rectifiers.dot_products(engine.gradients(), rectifier.average or engine.gradients())
+        wanted += rectifiers.shard_dot_products(engine.gradients(), rectifier.average or engine.gradients())
     values = torch.stack(wanted).tolist()
     found = dict(zip(losses, values, strict=False))
     for name, value in found.items():
@@ -283,7 +287,9 @@ def _cosine(engine: Engine, retain: list[torch.Tensor] | None, step: int) -> flo
     """Return the cosine of the engine's gradient and an observed one; NaN between observations."""
     if retain is None:
         return math.nan
-    dot, retain_square, square = engine.sum_over_shards(rectifiers.dot_products(engine.grad_shard(), retain)).tolist()
+    dot, retain_square, square = engine.sum_over_shards(
+        rectifiers.shard_dot_products(engine.grad_shard(), retain)
+    ).tolist()
     _check_finite(retain_square, "squared norm of the observed retain gradient", step)
     norm = math.sqrt(retain_square * square)
     return dot / norm if norm > 0 else 0.0
@@ -291,4 +297,4 @@ def _cosine(engine: Engine, retain: list[torch.Tensor] | None, step: int) -> flo
 
 def _check_finite(value: float, name: str, step: int) -> None:
     if not math.isfinite(value):
-        raise TrialStopped("diverged", f"{name} is {value} at step {step + 1}", step + 1)
+        raise TrialDiverged("diverged", f"{name} is {value} at step {step + 1}", step + 1)

@@ -278,7 +278,7 @@ def fit_trial_to_memory(trial: Trial, shape: ModelShape, longest: int, memory: f
     resources, stage = trial.resources, trial.resources.zero_stage
     if stage is None:
         stage = choose_fitting_zero_stage(trial, shape.parameter_count, _count_trained(trial, shape), memory)
-    length = max(longest, minimum_row_length(trial))
+    length = max(longest, find_loss_padding_length(trial))
     share, limit = trial.training.batch_size // resources.ranks, None if memory is None else MEMORY_SHARE * memory
     rows = resources.micro_batch or share
     whole = estimate_peak(trial, shape, stage, rows, length, limit)
@@ -290,7 +290,7 @@ def fit_trial_to_memory(trial: Trial, shape: ModelShape, longest: int, memory: f
     return MemoryFit(stage, rows, estimate_peak(trial, shape, stage, rows, length, limit), limit, least)
 
 
-def minimum_row_length(trial: Trial) -> int:
+def find_loss_padding_length(trial: Trial) -> int:
     """Return the tokens that a term over all positions pads its rows to at least; 0: only to each other."""
     settings = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     padded = "distributions" in METHODS[trial.method].needs and settings.kl_reduction == "all_positions_fixed_pad"

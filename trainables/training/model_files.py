@@ -43,7 +43,7 @@ def _eager(field: str) -> str:
 def check_if_local_tokenizer(place: str) -> bool:
     """Return True for a folder with a tokenizer, False for a hub id. Raise InputError naming what is missing."""
     folder = typed_paths.expand_home(place)
-    if not _is_folder(place, f"tokenizer: no folder {typed_paths.describe_path(place)}"):
+    if not _is_folder(place, f"tokenizer: no folder {typed_paths.quote_path(place)}"):
         return False
     if not any(typed_paths.is_file(folder / file) for file in TOKENIZER_FILES):
         raise InputError(f"tokenizer: {folder} has no tokenizer.json; it has {typed_paths.describe_folder(folder)}")
@@ -66,7 +66,7 @@ def fingerprint_model(model: Model) -> str:
         return found
     if hub_folders.parse_cache_folder(model.tokenizer) or not check_if_local_tokenizer(model.tokenizer):
         return f"{found}+{hub_folders.hub_id_of(model.tokenizer)}"
-    return f"{found}+{fingerprints.hash_tokenizer(typed_paths.expand_home(model.tokenizer))}"
+    return f"{found}+{fingerprints.hash_tokenizer_files(typed_paths.expand_home(model.tokenizer))}"
 
 
 def read_model_shape(model: Model) -> ModelShape | None:
@@ -88,7 +88,7 @@ def read_precision(folder: Path) -> str:
     return next((name for name, dtype in DTYPES.items() if dtype == stated), "fp32")
 
 
-def load_model(model: Model, precision: str = "fp32", field: str = "target") -> tuple[Any, Any]:
+def load_model_and_tokenizer(model: Model, precision: str = "fp32", field: str = "target") -> tuple[Any, Any]:
     """Return the model (evaluation mode, on the CPU) and its tokenizer. Raise InputError with what to accept or set."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -147,7 +147,7 @@ def load_tokenizer(model: Model, field: str = "target") -> Any:
 def _source(path: str) -> str:
     if typed_paths.is_folder(path):
         return str(typed_paths.expand_home(path))
-    hub_folders.check_hub()
+    hub_folders.check_hub_responds()
     return path
 
 

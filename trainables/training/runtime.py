@@ -30,11 +30,11 @@ def prepare_process(resources: Resources, seed: int) -> torch.device:
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.set_per_process_memory_fraction(memory.compute_usable_gpu_share(resources))
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
-    join_process_group(device)
+    ensure_process_group(device)
     return device
 
 
-def join_process_group(device: torch.device) -> None:
+def ensure_process_group(device: torch.device) -> None:
     if dist.is_initialized():
         return
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")

@@ -48,7 +48,7 @@ class AlternativeAnswerRows(Sequence[Example]):
         return [row + (start + place) // len(self) * len(self) for place, row in enumerate(rows)]
 
 
-def forget_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:
+def draw_forget_row_numbers(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:
     """Return the row numbers of the effective forget batch of `step` (from 0)."""
     if attempt > 0:
         draw = _generator(seed, AGAIN_STREAM, step, attempt)
@@ -62,7 +62,7 @@ def forget_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int)
     return stream[offset : offset + batch_size]
 
 
-def retain_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:
+def draw_retain_row_numbers(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:
     """Return the row numbers of the effective retain batch of `step` (from 0)."""
     return _generator(seed, RETAIN_STREAM, step, attempt).integers(rows, size=batch_size).tolist()
 

@@ -72,7 +72,7 @@ def relative_change(network: Any, target: TargetWeights) -> float | None:
 
 
 @torch.no_grad()
-def mix_weights(network: Any, unlearned: Mapping[str, torch.Tensor], target: TargetWeights, weight: float) -> None:
+def mix_with_target(network: Any, unlearned: Mapping[str, torch.Tensor], target: TargetWeights, weight: float) -> None:
     """Set theta = weight * theta_u + (1 - weight) * theta_org (the paper's UWC), one tensor after another.
 
     `unlearned`: the tensors of theta_u on the CPU, by name.

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from trainables import benchmarks
-from trainables.common.errors import InputError, TrialStopped
+from trainables.common.errors import InputError, TrialDiverged
 from trainables.methods import uwc
 from trainables.training import weights_on_disk
 from trainables.trial.record import Event
@@ -26,10 +26,10 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
 
     def evaluate(weight: float) -> float:
         """Return the utility of a mixture; one that is not finite has none."""
-        weights_on_disk.mix_weights(network, after, before, weight)
+        weights_on_disk.mix_with_target(network, after, before, weight)
         try:
             measured[weight], _ = steps.measure_network(network)
-        except TrialStopped:
+        except TrialDiverged:
             measured[weight] = {goal.metric: 0.0 if goal.side == "retention" else None for goal in goals}
         return float(measured[weight][name])
 

@@ -57,7 +57,7 @@ def read_progress(folder: Path, evaluation: float | None) -> dict[str, Any] | No
     return {name: found.get(name) for name in STATUS_FIELDS} | times
 
 
-def format_progress(progress: dict[str, Any]) -> tuple[str, str, str, str]:
+def format_progress_columns(progress: dict[str, Any]) -> tuple[str, str, str, str]:
     """Return phase (`evaluation, 310 of 717 answers` where its work is counted), step, elapsed and remaining time."""
     phase, work, left = progress["phase"], progress["work"], progress["remaining_seconds"]
     phase = f"{phase}, {work['done']} of {work['total']} {work['what']}" if work else phase
@@ -72,14 +72,14 @@ def describe_shared_progress(store: Storage, keys: Container[str] | None = None)
         found = read_progress(folder, None) if keys is None or folder.name in keys else None
         if found and found["alive"]:
             since_start = found["seconds"] + found["silent_seconds"]  # a batch may take minutes
-            phase, step, elapsed, left = format_progress(found | {"seconds": since_start})
+            phase, step, elapsed, left = format_progress_columns(found | {"seconds": since_start})
             parts = (phase, step and f"step {step}", f"for {elapsed}", left and f"about {left} left")
             lines.append(f"{found['label']}: {', '.join(filter(None, parts))}")
     return lines
 
 
 @contextlib.contextmanager
-def note_shared_progress(label: str, key: str, store: Storage) -> Iterator["ProgressFile"]:
+def open_shared_progress(label: str, key: str, store: Storage) -> Iterator["ProgressFile"]:
     """Tell in STORAGE/shared/making/KEY how far a model or an evaluation is that trials share."""
     folder = store.root / SHARED_PROGRESS_FOLDER / key
     try:

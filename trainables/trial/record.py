@@ -12,7 +12,7 @@ from trainables.common.errors import last_text_line
 from trainables.common.redaction import redact
 from trainables.config.method_tables import RECTIFIERS
 from trainables.config.trial import Trial
-from trainables.data.hub_folders import find_hub_commits
+from trainables.data.hub_folders import find_commits_in_settings
 from trainables.storage import atomic_files
 from trainables.storage.file_names import ERROR, LOST, PROGRESS, RESULT, RETRY, ROWS, STEPS
 from trainables.storage.folder_storage import Storage
@@ -67,7 +67,7 @@ class TrialRecord:
             self.seconds[part] += seconds.get(part, 0.0)
 
 
-def write_result(trial: Trial, record: TrialRecord, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
+def write_trial_files(trial: Trial, record: TrialRecord, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
     """Write the files of a trial, result.json last, remove those of its progress, and return the result."""
     from trainables.training.runtime import device_name  # imports torch, which the driver does without
 
@@ -75,14 +75,14 @@ def write_result(trial: Trial, record: TrialRecord, error: dict[str, Any] | None
     for name in {STEPS, ROWS} - written.keys() if record.attempt else ():  # of an earlier attempt
         (folder / name).unlink(missing_ok=True)
     for name, rows in written.items():
-        atomic_files.write_rows(folder / name, rows)
+        atomic_files.write_parquet_rows(folder / name, rows)
     if error:
         error = error | {"message": redact(error["message"])}
     result = {
         "id": trial.id(),
         "status": error["kind"] if error else "finished",
         "config": trial.model_dump(mode="json"),
-        "hub": find_hub_commits(trial),
+        "hub": find_commits_in_settings(trial),
         "adds_retain": RECTIFIERS[trial.rectifier.name].adds_retain,
         **{name: getattr(record, name) for name in RESULT_FIELDS},
         "training": {
@@ -114,10 +114,10 @@ def write_failure(
 ) -> dict[str, Any]:
     """Write the result of a trial that cannot be run, or that was lost after `seconds`, with the reason."""
     folder = store.trial(trial.id())
-    atomic_files.write_text(folder / ERROR, message + "\n")
+    atomic_files.write_redacted_text(folder / ERROR, message + "\n")
     last = last_text_line(message, "no reason given")
     record = TrialRecord(provenance.utc_now(), attempt=None)
     record.seconds["total"] = seconds
-    result = write_result(trial, record, {"kind": kind, "message": last, "step": None}, folder)
+    result = write_trial_files(trial, record, {"kind": kind, "message": last, "step": None}, folder)
     store.push_trial(trial.id())
     return result

@@ -12,20 +12,20 @@ import torch.distributed as dist
 
 from trainables import benchmarks
 from trainables.common import cli, provenance
-from trainables.common.errors import InputError, RestartRanks, StoreUnreachable, TrialStopped, is_out_of_memory
+from trainables.common.errors import InputError, RestartRanks, StoreUnreachable, TrialDiverged, is_out_of_memory
 from trainables.config.shared_artifacts import find_direction_of_trial
 from trainables.config.trial import Trial
 from trainables.inference.progress import ReportProgress
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CHECKPOINT, ERROR, LOST, RETRY, WEIGHTS
-from trainables.storage.folder_storage import Storage, is_disk_error, remove_leftovers
+from trainables.storage.folder_storage import Storage, is_disk_error, remove_trial_leftovers
 from trainables.training import checkpoints, loop, model_files, weights_on_disk
 from trainables.training.engine import Engine, create_engine
 from trainables.training.runtime import prepare_process, release_memory
 from trainables.trial import setup
 from trainables.trial.calibration import calibrate
 from trainables.trial.progress import ProgressFile
-from trainables.trial.record import Event, TrialRecord, write_result
+from trainables.trial.record import Event, TrialRecord, write_trial_files
 from trainables.trial.step_selection import StepSelection
 
 
@@ -101,7 +101,7 @@ class TrialRun:
         begun, trial, record = perf_counter(), self.trial, self.record
         setup.check_inputs_unchanged(trial)
         device = prepare_process(trial.resources, trial.seed)
-        reference = setup.load_retain_evaluation(trial)
+        reference = setup.load_reference_evaluation(trial)
         record.micro_batch = record.micro_batch or setup.plan_micro_batch(trial, device)
         if trial.task_vector is not None:
             network, tokenizer = self._move_target(device)
@@ -112,10 +112,10 @@ class TrialRun:
         network, tokenizer = setup.load_target(trial.target, trial.resources.precision, trial.resources, device)
         if trial.calibration.targets:
             weights_on_disk.open_weights(trial.target).check_tensor_names(network)
-        task = setup.make_task(trial, network, tokenizer, device, record.micro_batch)
+        task = setup.make_training_task(trial, network, tokenizer, device, record.micro_batch)
         network = model_files.add_lora_adapters(network, trial.training.lora_rank, trial.training.lora_alpha)
         folder = self.folder / CHECKPOINT
-        resources = setup.choose_zero_stage(trial, network, device, folder)
+        resources = setup.fill_in_zero_stage(trial, network, device, folder)
         record.zero_stage = resources.zero_stage
         checkpoints.check_layout(folder, resources)
         steps = StepSelection(trial, self.store, self.weights, tokenizer, reference, self.report)
@@ -149,7 +149,7 @@ class TrialRun:
         self.record.direction = direction.id()
         rows = self.record.micro_batch or trial.training.batch_size
         checkpointing = trial.resources.gradient_checkpointing
-        folder = ensure_direction(direction, self.store, setup.load_forget_rows, rows, checkpointing)
+        folder = ensure_direction(direction, self.store, setup.load_direction_examples, rows, checkpointing)
         if dist.get_rank() > 0:
             return None, None
         release_memory()
@@ -170,13 +170,13 @@ class TrialRun:
                 checkpoints.remove_checkpoint(folder)
             state = loop.make_initial_state(engine, task)
         steps.drop_evaluations_after(state.step)
-        for entry in loop.train(engine, task, state):
+        for entry in loop.train_steps(engine, task, state):
             record.steps.append(entry)
             # A step is evaluated before its checkpoint, so that a resume misses none.
             if evaluate_every and state.step % evaluate_every == 0 and state.step < last:
                 yield {"phase": "evaluation", "step": state.step, "steps": last}
                 record.stopped = self._evaluate_step(engine, steps, state.step)
-            record.stopped = record.stopped or loop.find_collapse(self.trial.training.stop_above, entry)
+            record.stopped = record.stopped or loop.find_retain_collapse(self.trial.training.stop_above, entry)
             going = not record.stopped and not record.ended
             if save_every and state.step % save_every == 0 and state.step < last and going:
                 seconds = record.update_seconds()
@@ -196,7 +196,7 @@ class TrialRun:
                 steps.evaluate(step, network, together=together)
                 if engine.rank == 0:
                     found[1:] = steps.find_collapse(step), steps.explain_end()
-            except TrialStopped as stopped:
+            except TrialDiverged as stopped:
                 found[0] = stopped
         if engine.world > 1:
             dist.broadcast_object_list(found, src=0, device=engine.device)
@@ -221,7 +221,7 @@ class TrialRun:
                 steps.publish_best_step(record, network)
                 if self.trial.calibration.targets:
                     record.calibration = yield from calibrate(steps, network, record.metrics)
-        except TrialStopped as error:
+        except TrialDiverged as error:
             stopped = error
         finally:
             record.seconds["evaluation"] += perf_counter() - begun
@@ -244,7 +244,7 @@ class TrialRun:
     def _explain(self, failure: Exception) -> dict[str, Any]:
         """Return the trial's error. On many ranks raises `failure` again, unless the trial stopped on all of them."""
         steps = len(self.record.steps)
-        if isinstance(failure, TrialStopped):
+        if isinstance(failure, TrialDiverged):
             return {"kind": failure.kind, "message": failure.message, "step": failure.step}
         if is_out_of_memory(failure):
             error = {"kind": "out_of_memory", "message": str(failure).splitlines()[0], "step": steps + 1}
@@ -254,16 +254,16 @@ class TrialRun:
             return error
         if self.many:
             raise failure
-        atomic_files.write_text(self.folder / ERROR, "".join(traceback.format_exception(failure)))
+        atomic_files.write_redacted_text(self.folder / ERROR, "".join(traceback.format_exception(failure)))
         kind = LOST if is_disk_error(failure, self.store) else "failed"
         return {"kind": kind, "message": f"{type(failure).__name__}: {failure}", "step": steps}
 
     def _finish(self, error: dict[str, Any] | None) -> dict[str, Any]:
         self.record.seconds["total"] = perf_counter() - self.record.begun
-        result = write_result(self.trial, self.record, error, self.folder)
+        result = write_trial_files(self.trial, self.record, error, self.folder)
         if error is None:
             (self.folder / ERROR).unlink(missing_ok=True)
-        remove_leftovers(self.folder)
+        remove_trial_leftovers(self.folder)
         if not self.store.push_trial(self.trial.id()):
             raise StoreUnreachable(f"--storage: it did not take trial {self.trial.id()}, which has to run again")
         return result

@@ -35,7 +35,7 @@ RMU_WEIGHTS = "mlp.down_proj.weight"
 def check_inputs_unchanged(trial: Trial) -> None:
     """Raise InputError if data or weights have changed since the trial was planned, or no pass measures its bar."""
     check_runnable(trial)
-    method_constants.check_single_retain_term(
+    method_constants.check_retain_counted_once(
         trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split
     )
     evaluation.check_data_unchanged(trial.benchmark)
@@ -50,7 +50,7 @@ def check_inputs_unchanged(trial: Trial) -> None:
         raise InputError(f"target: '{trial.target.path}' has changed since this trial was planned; plan it again")
 
 
-def load_retain_evaluation(trial: Trial) -> Any:
+def load_reference_evaluation(trial: Trial) -> Any:
     """Return the retain model's evaluation. Raises InputError if the file is another one than was planned."""
     kept = trial.retain_evaluation
     if kept is None:
@@ -86,7 +86,7 @@ def load_target(target: Model, precision: str, resources: Resources, device: tor
     Each trial gets a copy, so that nothing that it does to its model reaches the next; none is kept if memory is short.
     """
     known = target.fingerprint is not None and resources.ranks == 1
-    load = _keep_target if known else model_files.load_model
+    load = _keep_target if known else model_files.load_model_and_tokenizer
     network, tokenizer = load(target, precision)  # type: ignore[arg-type]  # frozen, and so hashable
     room = (
         min(psutil.virtual_memory().available, memory.read_usable_machine_memory()) / 8
@@ -101,7 +101,7 @@ def load_target(target: Model, precision: str, resources: Resources, device: tor
     return copy.deepcopy(network, copies).to(device), tokenizer
 
 
-_keep_target = lru_cache(maxsize=1)(model_files.load_model)
+_keep_target = lru_cache(maxsize=1)(model_files.load_model_and_tokenizer)
 
 
 def _say_examples(
@@ -117,7 +117,7 @@ def _say_examples(
     return found[0]
 
 
-def make_task(
+def make_training_task(
     trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None
 ) -> loop.TrainingTask:
     """Return rows, objective and rectifier; freezes what the objective does not train."""
@@ -192,7 +192,7 @@ def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
         if trial.task_vector is not None:
             return None  # as directions are made that several trials share
         lengths = [len(row.input_ids) for side in load_examples(trial) for row in side]
-        tokens = max(sum(lengths) / len(lengths), memory.minimum_row_length(trial))
+        tokens = max(sum(lengths) / len(lengths), memory.find_loss_padding_length(trial))
         return max(1, min(int(CPU_TOKENS / tokens), trial.training.batch_size // resources.ranks))
     shape = model_files.read_model_shape(trial.target)
     if shape is None:
@@ -213,7 +213,7 @@ def gpu_memory(trial: Trial, device: torch.device) -> float:
     return float(least) * part
 
 
-def choose_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoint: Path) -> Resources:
+def fill_in_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoint: Path) -> Resources:
     """Return the resources with a ZeRO stage: the checkpoint's or the memory plan's, where the user chose none."""
     if trial.resources.uses_plain_engine:
         return trial.resources.model_copy(update={"engine": "plain"})
@@ -237,7 +237,7 @@ def gather_trained_model(trial: Trial, engine: Engine, *, final: bool = True) ->
     state = engine.gather()
     if engine.rank > 0:
         return None, False
-    network, _ = model_files.load_model(trial.target, trial.resources.precision)
+    network, _ = model_files.load_model_and_tokenizer(trial.target, trial.resources.precision)
     network = model_files.add_lora_adapters(network, trial.training.lora_rank, trial.training.lora_alpha)
     network.load_state_dict(state)
     return model_files.merge_adapters(network.to(engine.device)), False
@@ -258,6 +258,6 @@ def freeze_all_but_rmu_weights(network: Any, layer: int) -> None:
         raise InputError(f"objective.layer: RMU needs {RMU_WEIGHTS} of layers {list(layers)}; the model has {depth}")
 
 
-def load_forget_rows(direction: SharedVector, tokenizer: Any) -> benchmarks.Examples:
+def load_direction_examples(direction: SharedVector, tokenizer: Any) -> benchmarks.Examples:
     benchmark = direction.benchmark
     return benchmarks.get_benchmark(benchmark.name).training_examples(benchmark, tokenizer, direction.max_length)[0]

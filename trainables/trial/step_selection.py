@@ -21,7 +21,7 @@ from trainables.config.settings import Model
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
 from trainables.inference.progress import ReportProgress
-from trainables.inference.ranks import enable_rank_sharing
+from trainables.inference.ranks import share_among_ranks
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, EVALUATIONS, RESULT
 from trainables.storage.folder_storage import Storage
@@ -101,17 +101,17 @@ class StepSelection:
     def evaluate(self, step: int, network: Any, *, together: bool) -> None:
         """Evaluate the model after `step`, or look at it; save its weights if needed and it is the best so far.
 
-        `together`: every rank has the model and calls this. Raises TrialStopped if it diverged.
+        `together`: every rank has the model and calls this. Raises TrialDiverged if it diverged.
         """
         network.eval()
-        with enable_rank_sharing(together):
+        with share_among_ranks(together):
             metrics, rows = self.measure_network(network, self._looks)
         if together and dist.get_rank() > 0:
             return
         found = self._make_evaluation(network, metrics, rows)
         if self.trial.selection.halves and self.trial.training.eval_every and found["halves"] is None:
             raise InputError("selection.halves: each task needs at least two evaluation rows")
-        atomic_files.write_rows(self.evaluations_folder / f"{step}.parquet", rows)
+        atomic_files.write_parquet_rows(self.evaluations_folder / f"{step}.parquet", rows)
         atomic_files.write_json(self.evaluations_folder / f"{step}.json", found)
         if self.best_step() != step:
             return
@@ -156,7 +156,7 @@ class StepSelection:
         if self._looks is None:
             return None
         rule, name = self.trial.selection, self.trial.benchmark.name
-        last = [selection.pick_metrics(self._read(step), rule) for step in steps]
+        last = [selection.pick_half_metrics(self._read(step), rule) for step in steps]
         floor = rule.share * (selection.pick_utility(self._find_target(), name, rule) or 0)
         utilities = [one.utility for one in (selection.make_candidate("", name, each) for each in last) if one]
         if rule.rule == "utility_floor" and len(utilities) == 2 and max(utilities) < floor:
@@ -171,7 +171,7 @@ class StepSelection:
         steps, rule, name = self._list_steps(), self.trial.selection, self.trial.benchmark.name
         if len(steps) == 1:
             return steps[0]
-        metrics = {step: selection.pick_metrics(self._read(step), rule) for step in steps}
+        metrics = {step: selection.pick_half_metrics(self._read(step), rule) for step in steps}
         candidates = [selection.make_candidate(f"{step:09}", name, metrics[step]) for step in steps]
         utility, least = selection.pick_utility(self._find_target(), name, rule), self.find_kept_utility()
         known = [candidate for candidate in candidates if candidate]
@@ -185,10 +185,10 @@ class StepSelection:
         `network`: the model after the last step; it gets the best step's weights if that is evaluated whole.
         """
         step = self.best_step()
-        found, rows = self._read(step), atomic_files.read_rows(self.evaluations_folder / f"{step}.parquet")
+        found, rows = self._read(step), atomic_files.read_parquet_rows(self.evaluations_folder / f"{step}.parquet")
         if self._looks is not None:
             kept = Model(path=str(self._weights_folder(step)), attention=self.trial.target.attention)
-            chosen, _ = model_files.load_model(kept, self.trial.resources.precision)
+            chosen, _ = model_files.load_model_and_tokenizer(kept, self.trial.resources.precision)
             network.eval().load_state_dict(chosen.state_dict())
             del chosen
             metrics, rows = self.measure_network(network)
@@ -208,13 +208,16 @@ class StepSelection:
     def _make_evaluation(self, network: Any, metrics: Metrics, rows: Rows) -> Evaluation:
         target = weights_on_disk.open_weights(self.trial.target)
         metrics["relative_change"] = weights_on_disk.relative_change(network, target)
-        return {"metrics": metrics, "halves": benchmarks.measure_each_half(self.trial.benchmark, rows, self.reference)}
+        return {
+            "metrics": metrics,
+            "halves": benchmarks.aggregate_each_half(self.trial.benchmark, rows, self.reference),
+        }
 
     def _find_target(self) -> Evaluation:
         """Return the target model's evaluation: the one that the sweep made, or else one that is made here, once."""
         self.target = self.target or load_target_evaluation(self.trial, self.store)
         if self.target is None:
-            network, _ = model_files.load_model(self.trial.target, self.trial.resources.precision)
+            network, _ = model_files.load_model_and_tokenizer(self.trial.target, self.trial.resources.precision)
             network = network.to("cuda" if self.trial.resources.gpus else "cpu")
             self.target = self._make_evaluation(network, *self.measure_network(network))
         return self.target

@@ -30,8 +30,8 @@ RANK_RESTARTS = 2
 """How often Ray Train starts a trial's ranks again after one of them died; each goes on from the last checkpoint."""
 
 
-def train_ranks(config: dict[str, Any]) -> None:
-    """Tune's function for a trial of many ranks; see workers.TrialActor.step for a trial that does not run at once."""
+def run_trial_of_ranks_in_tune(config: dict[str, Any]) -> None:
+    """Tune's function for a trial of many ranks; `OneRankTrialActor.step` tells of one that does not run at once."""
     from trainables.trial import progress, record
 
     trial = Trial.model_validate_json(config["trial"])
@@ -39,7 +39,7 @@ def train_ranks(config: dict[str, Any]) -> None:
     while store.result(trial.id()) is None and progress.runs_on_this_machine(store.trial(trial.id())):
         time.sleep(ray_processes.REPORT_SECONDS)
     try:
-        result = ray_processes.fetch_result(trial, store) or launch_trial(
+        result = ray_processes.fetch_stored_result(trial, store) or run_trial_on_ranks(
             trial, store, keep=config["keep"], strategy=config["strategy"]
         )
     except StoreUnreachable:
@@ -63,7 +63,7 @@ def _find_outcome(failure: Exception) -> str:
     return LOST if isinstance(failure, ControllerError) else "failed"
 
 
-def launch_trial(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = "PACK") -> dict[str, Any]:
+def run_trial_on_ranks(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = "PACK") -> dict[str, Any]:
     """Run a trial as a Ray Train TorchTrainer; return the result. Raises what Ray Train raises after its restarts."""
     from ray.train import TrainingFailedError
 
@@ -81,7 +81,7 @@ def launch_trial(trial: Trial, store: Storage, *, keep: bool = False, strategy: 
     return result
 
 
-def launch_direction(
+def make_direction_on_ranks(
     direction: SharedVector, store: Storage, resources: Resources, micro_batch: int, strategy: str
 ) -> None:
     """Make a direction on many ranks that share the model; it begins again where ranks die."""

@@ -15,14 +15,14 @@ from trainables.common.errors import InputError, StoreUnreachable
 from trainables.config.settings import Benchmark, Resources, Selection
 from trainables.config.shared_artifacts import SharedVector
 from trainables.config.trial import Trial
-from trainables.storage.folder_storage import Storage, remove_leftovers
+from trainables.storage.folder_storage import Storage, remove_trial_leftovers
 from trainables.storage.opening import open_storage_unchecked
 from trainables.workers import shared_artifacts
 
 REPORT_SECONDS = 2.0
 
 
-class TrialActor(tune.Trainable):
+class OneRankTrialActor(tune.Trainable):
     """Runs one-rank trials, one after another; configuration: a `trial` as JSON, `storage`, `keep`."""
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -53,7 +53,7 @@ class TrialActor(tune.Trainable):
                 if self.store.result(key) is None and progress.runs_on_this_machine(self.store.trial(key)):
                     time.sleep(REPORT_SECONDS)
                     return {"id": key, "done": False, "phase": "waiting", "step": 0, "steps": 0}
-                if (result := fetch_result(self.trial, self.store)) is not None:
+                if (result := fetch_stored_result(self.trial, self.store)) is not None:
                     return make_final_report(result)
                 from trainables.trial.runner import TrialRun
 
@@ -79,12 +79,12 @@ class TrialActor(tune.Trainable):
         """Nothing: see save_checkpoint."""
 
 
-def fetch_result(trial: Trial, store: Storage) -> dict[str, Any] | None:
+def fetch_stored_result(trial: Trial, store: Storage) -> dict[str, Any] | None:
     """Fetch a trial and return its result; None: it is to run."""
     store.fetch_trial(trial.id())
     result = store.result(trial.id())
     if result is not None:
-        remove_leftovers(store.trial(trial.id()))
+        remove_trial_leftovers(store.trial(trial.id()))
     return result
 
 
@@ -107,7 +107,7 @@ def run_direction_rank(config: dict[str, Any]) -> None:
     direction, store = SharedVector.model_validate(config["direction"]), open_storage_unchecked(config["storage"])
     _fetch_once(store, lambda: localize_paths(direction, store))
     resources = Resources.model_validate(config["resources"])
-    shared_artifacts.make_direction(direction, config["storage"], resources, config["micro_batch"])
+    shared_artifacts.ensure_shared_direction(direction, config["storage"], resources, config["micro_batch"])
 
 
 def _fetch_once(store: Storage, fetch: Callable[[], object]) -> None:
@@ -115,14 +115,17 @@ def _fetch_once(store: Storage, fetch: Callable[[], object]) -> None:
     from ray.train import collective
 
     if store.is_remote:
-        if process_identity.is_first_rank():
+        if process_identity.is_first_local_rank():
             fetch()
         collective.barrier()
 
 
 def make_final_report(result: dict[str, Any]) -> dict[str, Any]:
     """Return the last report to Tune, with what can be searched for, also on halves."""
-    found, goals = result["metrics"], benchmarks.list_goals(Benchmark.model_validate(result["config"]["benchmark"]))
+    found, goals = (
+        result["metrics"],
+        benchmarks.list_searchable_goals(Benchmark.model_validate(result["config"]["benchmark"])),
+    )
     return {
         "id": result["id"],
         "done": True,
@@ -149,7 +152,9 @@ def attack_trial(trial_id: str, names: Sequence[str], lr: float | None, root: st
     from trainables.robustness import attack_models
 
     store = open_storage_unchecked(root)
-    shares, _ = attack_models.attack(attack_models.read_trial(trial_id, store), names, lr, 0, store)
+    shares, _ = attack_models.run_attacks(
+        attack_models.make_attack_inputs_from_trial(trial_id, store), names, lr, 0, store
+    )
     known = [row for row in shares if row["share"] is not None]
     if not known:
         return "attacked; hardly anything was removed" if shares else "no attack could be made"

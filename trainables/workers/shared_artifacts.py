@@ -12,7 +12,7 @@ from trainables.benchmarks.own import model_answers, row_files
 from trainables.common import provenance
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Model, Precision, Resources
-from trainables.config.shared_artifacts import Recipe, SharedVector, evaluation_id
+from trainables.config.shared_artifacts import ModelRecipe, SharedVector, evaluation_id
 from trainables.data import raw_rows
 from trainables.data.conversations import Encoder
 from trainables.inference.progress import report_progress_to
@@ -21,14 +21,14 @@ from trainables.storage.file_names import RESULT, ROWS
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage_unchecked
 from trainables.training import model_files
-from trainables.trial.progress import note_shared_progress
+from trainables.trial.progress import open_shared_progress
 
 TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
 QUESTION_COLUMNS = ("question", "answer")
 SPECIAL_TOKENS = ("<s>", "</s>", "<pad>")
 
 
-def ensure_recipe_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | None = None) -> str:
+def ensure_recipe_model(recipe: ModelRecipe, root: str, gpus: float = 0, micro_batch: int | None = None) -> str:
     """Train the model of a recipe unless it is there; return its folder."""
     store = open_storage_unchecked(root)
     recipe, folder = localize_paths(recipe, store), store.model(recipe.id())
@@ -49,7 +49,7 @@ def ensure_recipe_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch:
     encoder = benchmarks.get_benchmark("tofu").make_encoder(asked, tokenizer)
     examples = encoder.encode(pairs, max_length=recipe.training.max_length)
     network.to(device)
-    with note_shared_progress(f"the model for {recipe.configs[0]}", recipe.id(), store) as progress:
+    with open_shared_progress(f"the model for {recipe.configs[0]}", recipe.id(), store) as progress:
         if recipe.answers:
             progress.note_event({"phase": "evaluation"})
             with report_progress_to(progress.note_count):
@@ -57,12 +57,12 @@ def ensure_recipe_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch:
         task = setup.make_fine_tuning_task(examples, recipe.training, tokenizer, recipe.seed, micro_batch, recipe.clip)
         attention = recipe.base.attention if recipe.base else "sdpa"
         training = engine.create_engine(network.train(), recipe.training, resources, attention)
-        for entry in loop.train(training, task):
+        for entry in loop.train_steps(training, task):
             progress.note_event({"phase": "training", "step": entry["step"], "steps": task.count_steps()})
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = {**recipe.model_dump(mode="json"), **provenance.collect_provenance()}
     model_files.save_model(training.module, tokenizer, folder, made)
-    atomic_files.write_note(folder, made)
+    atomic_files.write_recipe_file(folder, made)
     training.close()
     store.push(folder)
     return str(folder)
@@ -81,7 +81,7 @@ def ensure_evaluation(
     key = evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
     kept = store.read_json(folder / RESULT)
-    if kept and store.read_evaluation(key) is not None and row_files.has_model_answers(on):
+    if kept and store.read_evaluation(key) is not None and row_files.are_model_answers_ready(on):
         store.push_changing_folder(folder)
         return kept
     from trainables.training.runtime import choose_process_token_budget, prepare_process
@@ -91,23 +91,23 @@ def ensure_evaluation(
     if retain and retain != RETAIN_MODEL_ITSELF:
         store.fetch(store.evaluation(retain) / RESULT)
         reference = evaluation.read_retain_reference(store.evaluation(retain) / RESULT, on)
-    network, tokenizer = model_files.load_model(subject, resources.precision)
+    network, tokenizer = model_files.load_model_and_tokenizer(subject, resources.precision)
     network.to(device)
-    with note_shared_progress(f"the reference evaluation on {on.split}", key, store) as progress:
+    with open_shared_progress(f"the reference evaluation on {on.split}", key, store) as progress:
         progress.note_event({"phase": "evaluation"})
         budget, report = choose_process_token_budget(resources, network), progress.note_count
         with report_progress_to(report):
             _make_answers(network, tokenizer, subject, on, store, resources.precision, budget)
         found, records = evaluation.evaluate(network, tokenizer, on, reference, token_budget=budget, report=report)
         advice = evaluation.advise_template(network, tokenizer, on, found)
-    atomic_files.write_rows(folder / ROWS, records)
+    atomic_files.write_parquet_rows(folder / ROWS, records)
     result = {
         "advice": advice,
         "id": key,
         "model": subject.model_dump(mode="json"),
         **evaluation.evaluation_document(on, found, records),
         "metrics": found,
-        "halves": benchmarks.measure_each_half(on, records, reference),
+        "halves": benchmarks.aggregate_each_half(on, records, reference),
         **provenance.collect_provenance(),
     }
     atomic_files.write_json(folder / RESULT, result)
@@ -123,39 +123,39 @@ def _make_answers(
     key = model_answers.answers_id(subject, on.template, precision)
     if file.parent.name == key and not store.exists(file):
         encoder = benchmarks.get_benchmark(on.name).make_encoder(on, tokenizer)
-        model_answers.write_answers(file, network, encoder, budget)
-        atomic_files.write_note(file.parent, {})
+        model_answers.write_neutral_answers(file, network, encoder, budget)
+        atomic_files.write_recipe_file(file.parent, {})
         store.push(file.parent)
 
 
-def make_direction(direction: SharedVector, root: str, resources: Resources, micro_batch: int) -> None:
+def ensure_shared_direction(direction: SharedVector, root: str, resources: Resources, micro_batch: int) -> None:
     """Make a direction unless it is there; of several ranks each calls this."""
     from trainables.training.runtime import prepare_process
     from trainables.training.task_vectors.direction_files import ensure_direction
-    from trainables.trial.setup import load_forget_rows
+    from trainables.trial.setup import load_direction_examples
 
     store = open_storage_unchecked(root)
     direction = localize_paths(direction, store)
     prepare_process(resources, direction.seed)
-    ensure_direction(direction, store, load_forget_rows, micro_batch, resources.gradient_checkpointing)
+    ensure_direction(direction, store, load_direction_examples, micro_batch, resources.gradient_checkpointing)
 
 
 def _encode_answers(network: Any, encoder: Encoder, resources: Resources, max_length: int) -> list[Example]:
     """Return what a model says to the neutral prompts as rows; where it was cut off, no end of the turn is learnt."""
     from trainables.training.runtime import choose_process_token_budget
 
-    said = model_answers.answer_prompts(network, encoder, choose_process_token_budget(resources, network))
+    said = model_answers.answer_neutral_prompts(network, encoder, choose_process_token_budget(resources, network))
     return [row.keep_first_labels(model_answers.MAX_TOKENS) for row in encoder.encode(said, max_length=max_length)]
 
 
-def _load_rows(recipe: Recipe, configs: Sequence[str]) -> list[raw_rows.Row]:
+def _load_rows(recipe: ModelRecipe, configs: Sequence[str]) -> list[raw_rows.Row]:
     return [row for name in configs for row in raw_rows.load_rows(recipe.data, name, QUESTION_COLUMNS, recipe.revision)]
 
 
-def _start(recipe: Recipe) -> tuple[Any, Any]:
+def _start(recipe: ModelRecipe) -> tuple[Any, Any]:
     """Return the model and tokenizer that training starts from."""
     if recipe.base is not None:
-        return model_files.load_model(recipe.base, recipe.precision, field="models")
+        return model_files.load_model_and_tokenizer(recipe.base, recipe.precision, field="models")
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = train_tokenizer(recipe)
@@ -171,7 +171,7 @@ def _start(recipe: Recipe) -> tuple[Any, Any]:
     return LlamaForCausalLM(configuration), tokenizer
 
 
-def train_tokenizer(recipe: Recipe) -> Any:
+def train_tokenizer(recipe: ModelRecipe) -> Any:
     """Return a byte-level BPE of every question and answer, so that target and retain model share it."""
     from tokenizers import ByteLevelBPETokenizer, Tokenizer
     from tokenizers.processors import TemplateProcessing

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from analysis import paper
 from analysis.figures import bars, catalog, rectifiers, style, tradeoff
-from analysis.stats.rectifier_comparison import Comparison, compare_rectifiers
+from analysis.stats.rectifier_comparison import RectifierComparison, compare_rectifiers
 from tests.support.figure_texts import labels, overlapping, texts
 from tests.support.ruled_sweeps import grid_results, paper_values, write_arena
 from tests.support.sweep_store import GRU, MODELS, NONE, Results, make_sweep
@@ -24,7 +24,7 @@ grid_sweep = grid_results
 
 
 def test_figure_4_is_the_papers() -> None:
-    points = bars.bar_points(paper.load_corrected_table("tofu_main"))
+    points = bars.gru_pair_points(paper.load_corrected_table("tofu_main"))
     found = points.set_index(["backbone", "split", "metric", "method"])
     numbers = paper_values("tofu_main")
     assert len(numbers) == sum(map(len, (found["none"].dropna(), found["gru"].dropna())))
@@ -46,7 +46,7 @@ def test_figure_4_is_the_papers() -> None:
 @pytest.mark.parametrize("benchmark", ["tofu", "wmdp", "muse"])
 def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
     tables = [name for name in catalog.FIGURE_KINDS["pairs"][0] if name.startswith(benchmark)]
-    figure = bars.draw(bars.bar_points(pd.concat(map(paper.load_corrected_table, tables))))
+    figure = bars.draw(bars.gru_pair_points(pd.concat(map(paper.load_corrected_table, tables))))
     assert overlapping(figure) == []
     assert ("chance" in labels(figure)) == (benchmark == "wmdp")
     assert min(float(text.get_fontsize()) for text in texts(figure)) >= 5.5
@@ -55,12 +55,12 @@ def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
 
 def test_a_sweeps_pictures_can_be_read(grid_sweep: Results) -> None:
     frame = grid_sweep.tidy_frame
-    found = list(catalog.draw_sweep_pictures(dict.fromkeys(catalog.FIGURE_KINDS, frame)))
+    found = list(catalog.draw_gru_pictures(dict.fromkeys(catalog.FIGURE_KINDS, frame)))
     assert [picture.stem for picture in found] == ["pairs", "gamma", "tau"]
     for picture in found:
         assert overlapping(picture.figure) == [], picture.stem
     plain = pd.DataFrame(frame.loc[frame["rectifier"] == "none"])
-    assert list(catalog.draw_sweep_pictures(dict.fromkeys(catalog.FIGURE_KINDS, plain))) == []
+    assert list(catalog.draw_gru_pictures(dict.fromkeys(catalog.FIGURE_KINDS, plain))) == []
 
 
 def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: Path) -> None:
@@ -110,14 +110,14 @@ def value(method: str, name: str, seed: int, lr: float) -> tuple[float, float]:
 
 
 @pytest.fixture(scope="module")
-def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> RectifierComparison:
     methods = {"ga": ("none", "gru", "sago", "blur"), "npo": ("none", "gru", "sago", "blur")}
     seeds = {1e-3: range(8), 2e-3: range(8)}
     store = tmp_path_factory.mktemp("arena")
     return compare_rectifiers(write_arena(store, value, methods=methods, seeds=seeds, extraction=True))
 
 
-def draw(found: Comparison) -> Figure:
+def draw(found: RectifierComparison) -> Figure:
     return rectifiers.draw_differences(rectifiers.difference_points(found), found.goals)
 
 
@@ -126,7 +126,7 @@ def marks(axes: Axes) -> list[tuple[float, str]]:
     return [(line.get_xdata()[0], line.get_color()) for line in axes.lines if line.get_marker() == "o"]  # type: ignore[index,misc]
 
 
-def test_forest_plot(comparison: Comparison) -> None:
+def test_forest_plot(comparison: RectifierComparison) -> None:
     forest = draw(comparison)
     panels = forest.axes
     titles = [axes.get_title(loc="left") for axes in panels]

@@ -11,11 +11,11 @@ import pytest
 
 from analysis import paper
 from analysis.figures import sensitivity, training
-from analysis.figures.sensitivity import select_rows_varying_gamma_tau
+from analysis.figures.sensitivity import select_rows_around_chosen
 from tests.support.figure_texts import overlapping
 from tests.support.ruled_sweeps import FQ, grid_results, paper_values
 from tests.support.sweep_store import GRU, NONE, Results, read, write_sweep, write_trial
-from trainables.storage.atomic_files import write_rows
+from trainables.storage.atomic_files import write_parquet_rows
 
 NAN = math.nan
 COUNT = 6
@@ -45,10 +45,10 @@ def write(store: Path, observed: bool = True) -> Path:
             for rectifier in (NONE, GRU):
                 name = f"{len(trials):012x}"
                 trials.append(write_trial(store, name, method, rectifier, fq=-5.0, mu=0.85, seed=seed))
-                write_rows(store / "trials" / name / "steps.parquet", records(rectifier == GRU, seed, observed))
+                write_parquet_rows(store / "trials" / name / "steps.parquet", records(rectifier == GRU, seed, observed))
         name = f"{len(trials):012x}"
         trials.append(write_trial(store, name, method, GRU | {"gamma": 0.05}, fq=-9.0, mu=0.85))
-        write_rows(store / "trials" / name / "steps.parquet", records(True, 0, observed))
+        write_parquet_rows(store / "trials" / name / "steps.parquet", records(True, 0, observed))
     write_sweep(store, trials, splits=("forget05",))
     return store
 
@@ -56,26 +56,26 @@ def write(store: Path, observed: bool = True) -> Path:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     store = write(tmp_path_factory.mktemp("steps"))
-    return training.load_training_steps(read(store))
+    return training.load_chosen_trial_steps(read(store))
 
 
 def test_of_files_of_chosen_settings_missing_and_damaged_ones_are_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = write(tmp_path)
-    found = training.load_training_steps(read(store))
+    found = training.load_chosen_trial_steps(read(store))
     assert caplog.records == []
     assert found.groupby(["method", "rectifier", "seed"]).size().tolist() == [COUNT] * 8  # of no other settings
     (store / "trials" / "000000000001" / "steps.parquet").unlink()
     (store / "trials" / "000000000002" / "steps.parquet").write_bytes(b"PAR1")
     with caplog.at_level(logging.WARNING):
-        found = training.load_training_steps(read(store))
+        found = training.load_chosen_trial_steps(read(store))
     assert len(found) == 6 * COUNT
     assert "trials/000000000002/steps.parquet" in caplog.text
 
 
 def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
-    points = training.step_points(measured)
+    points = training.cosine_and_loss_points(measured)
     assert set(points["measured"]) == {"observe"}
     line = points.loc[(points["method"] == "ga") & (points["rectifier"] == "none")]
     seed = line.loc[(line["kind"] == "seed") & (line["seed"] == 1)]
@@ -85,7 +85,7 @@ def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
     mean = line.loc[line["kind"] == "mean"]
     assert mean["cos"].tolist() == pytest.approx([-0.0625, -0.1625, -0.2625])
     assert mean["n"].tolist() == [2, 2, 2]
-    figure = training.draw_steps(points)
+    figure = training.draw_cosine_and_loss(points)
     assert overlapping(figure) == []
     panels = figure.axes
     cosines, risks = panels[0].lines, panels[2].lines
@@ -98,8 +98,8 @@ def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
 
 def test_without_observation_gru_shows_its_own_steps(tmp_path: Path) -> None:
     store = write(tmp_path, observed=False)
-    measured = training.load_training_steps(read(store))
-    points = training.step_points(measured)
+    measured = training.load_chosen_trial_steps(read(store))
+    points = training.cosine_and_loss_points(measured)
     assert points[["rectifier", "measured"]].drop_duplicates().to_numpy().tolist() == [["gru", "each step"]]
     seed = points.loc[(points["method"] == "npo") & (points["rectifier"] == "gru") & (points["seed"] == 0)]
     assert seed["cos"].tolist() == pytest.approx([-0.1 * step for step in range(1, 7)])
@@ -127,7 +127,7 @@ def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest() -> None:
         step = np.arange(1, length + 1)
         record = {"step": step, "observed_cos": -0.5, "observed_retain_loss": step + 100.0 * seed, "seed": seed}
         parts.append(pd.DataFrame(record | {"split": "forget05", "method": "ga", "rectifier": "none"}))
-    found = training.step_points(pd.concat(parts, ignore_index=True).reindex(columns=training.STEP_COLUMNS))
+    found = training.cosine_and_loss_points(pd.concat(parts, ignore_index=True).reindex(columns=training.STEP_COLUMNS))
     every = -(-max(lengths) // training.MAX_STEPS)
     mean = found.loc[found["kind"] == "mean"].sort_values("step")
     assert mean["step"].tolist() == list(range(1, min(lengths) + 1, every))
@@ -160,7 +160,7 @@ def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
 
 
 def test_curves_of_runs_hold_all_else_at_the_chosen_setting(grid_sweep: Results) -> None:
-    frame = select_rows_varying_gamma_tau(grid_sweep.tidy_frame)
+    frame = select_rows_around_chosen(grid_sweep.tidy_frame)
     points = sensitivity.sensitivity_points(frame, "gamma")
     curve = points.loc[(points["method"] == "ga") & (points["metric"] == FQ)]  # tau 0.1 is best, and the first rate
     assert curve["value"].tolist() == pytest.approx([-10 * gamma - 0.1 - 0.5 for gamma in (0.05, 0.4, 0.8)])

@@ -55,7 +55,7 @@ def test_the_report_has_the_goals_of_the_benchmark(name: str, tmp_path: Path) ->
     main = (folder / "tables/main.md").read_text()
     assert grid(main)[0] == ["Method", *(f"{split} {head}" for head in HEADS[name])]
     assert main_rows(main).items() >= SHOWN[name].items()
-    what = goal_columns.find_goals(name)
+    what = goal_columns.list_goals_of_benchmark(name)
     rule = f"the most {REMOVAL[name]} among those with at least 90% of the target model's {what.retention.short}"
     assert rule in done.stdout
     assert SAME_ROWS in done.stdout

@@ -23,7 +23,7 @@ from tests.support import sweep_store
 from tests.support.ruled_sweeps import NAMES, Value, write_arena
 from tests.support.starts import assert_refused
 from tests.support.sweep_store import GRU, SETTINGS, Results, read, write_sweep, write_trial
-from trainables.storage.atomic_files import write_rows
+from trainables.storage.atomic_files import write_parquet_rows
 from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
 
@@ -35,7 +35,7 @@ def test_verdict_table_and_notes(results: Results) -> None:
         "No verdict on GRU yet: that takes 3 seeds, and here are 1 to 2 seeds. So far FQ is better in 4 of 6 "
         "comparisons and worse in 2, MU is better in 6 of 6 and worse in 0."
     )
-    table = verdict.tabulate_differences(compare_rectifiers(results)).set_index(["Split", "Method", "Goal"])
+    table = verdict.tabulate_rectifier_differences(compare_rectifiers(results)).set_index(["Split", "Method", "Goal"])
     assert table.loc[("forget05 (5%)", "GD w/ GRU", "FQ ↑")].tolist() == [
         *("-12.0000", "-8.0000", "+4.00", "—", "2", "too few seeds")
     ]
@@ -202,12 +202,12 @@ def test_every_trial_with_both_goals_is_there_and_its_texts_stay_texts(
     write_sweep(tmp_path, [*keys, write_trial(tmp_path, "2" * 12, fq=-3.0)], splits=())
     (tmp_path / "figures").mkdir()
     results = read(tmp_path)
-    assert answers.write_interactive(results, tmp_path)
+    assert answers.write_interactive_tradeoff(results, tmp_path)
     assert "<img src=x" not in (tmp_path / "figures" / "tradeoff.html").read_text()
     found = json.loads(json.dumps(drawn[0]["data"]["values"], allow_nan=False))
     shown = [[row[name] for name in ("id", "forget_quality", "model_utility", "seed", "chosen")] for row in found]
     assert shown == [[key, -3.0, 0.5, seed, True] for seed, key in enumerate(keys)]
-    assert not answers.write_interactive(results.with_runs(results.runs.head(1)), tmp_path)
+    assert not answers.write_interactive_tradeoff(results.with_runs(results.runs.head(1)), tmp_path)
 
 
 def record(row: int, block: int, rouge: float) -> dict[str, Any]:
@@ -218,14 +218,14 @@ def record(row: int, block: int, rouge: float) -> dict[str, Any]:
 def test_of_a_text_the_block_is_listed_that_is_given_away_most(tmp_path: Path) -> None:
     store = Storage(tmp_path)
     now = [record(0, 0, 0.1), record(0, 1, 0.6), record(1, 0, 0.2), record(0, 0, 0.9) | {"task": "retain"}]
-    write_rows(store.trial("abc") / ROWS, now)
+    write_parquet_rows(store.trial("abc") / ROWS, now)
     made: Any = SimpleNamespace(results=SimpleNamespace(store=store))
-    found = own.list_forget_rows(made, "abc")
+    found = own.tabulate_forget_rows(made, "abc")
     assert found.to_numpy().tolist() == [[1, 0.3, 0.6, 0.3, 0.15], [2, 0.1, 0.2, 0.1, 0.05]]
-    write_rows(store.trial("abc") / ROWS, [one | {"row": "x", "prob": [1.0]} for one in now])
-    assert own.list_forget_rows(made, "abc").empty
+    write_parquet_rows(store.trial("abc") / ROWS, [one | {"row": "x", "prob": [1.0]} for one in now])
+    assert own.tabulate_forget_rows(made, "abc").empty
     shutil.rmtree(store.trial("abc"))
-    assert own.list_forget_rows(made, "abc").empty
+    assert own.tabulate_forget_rows(made, "abc").empty
 
 
 METHODS = {"ga": NAMES, "npo": NAMES}
@@ -256,7 +256,7 @@ def test_the_sentence_counts_what_the_tests_find(
         f"With a rectifier, FQ is clearly better in {better} of 6 comparisons and worse in {worse}, MU"
     )
     found = compare_rectifiers(results)
-    table = verdict.tabulate_differences(found)
+    table = verdict.tabulate_rectifier_differences(found)
     assert [table["Clear?"].tolist().count(word) for word in ("better", "worse")] == [better, worse]
     assert set(table["Seconds of a step"]) == {"0.968 (x 1.00)"}
     rows = found.differences.set_index(["method", "rectifier", "metric"])

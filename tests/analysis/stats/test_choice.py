@@ -148,7 +148,7 @@ def test_means_over_seeds_of_each_attacks_last_step(copy: Path, tmp_path: Path) 
     attack(copy, chosen(copy, "gd", "gru")[0], told("nf4", 0.9), started="2026-01-01T00:00:00+00:00")  # an earlier run
     means = sweep_store.read(copy).recovered_shares
     assert len(means) == 5
-    table = detail_tables.tabulate_attacks(means)
+    table = detail_tables.tabulate_recovered_shares(means)
     assert table.to_dict("records") == [
         {"Split": "forget05 (5%)", "Method": "GD", "n": "1", "the nf4": "—", "the relearn": "4 %"},
         {"Split": "forget05 (5%)", "Method": "NPO w/ GRU", "n": "2", "the nf4": "20 ± 14 %", "the relearn": "60 ± 0 %"},

@@ -49,7 +49,7 @@ def write_rows(path: Path, seed: int, shift: float) -> None:
         row |= {f"{kind}_loss": 10 * loss for kind, loss in zip(kinds, one, strict=False)}
         rows.append(row | {f"{kind}_tokens": 10 for kind in kinds} | {"perturbed_tokens": [10, 10]})
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_files.write_rows(path, rows)
+    atomic_files.write_parquet_rows(path, rows)
 
 
 def test_a_trial_like_a_retrained_model_is_within_the_noise(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_trial_like_a_retrained_model_is_within_the_noise(tmp_path: Path) -> N
         write_rows(tmp_path / f"shared/evaluations/{key}/evaluation.parquet", seed, 0.0)
     for place, shift in enumerate((0.0, 2.5, 0.0)):
         write_rows(tmp_path / f"trials/{place:012x}/evaluation.parquet", 10 + place, shift)
-    noise = retraining_noise.measure_noise(results).set_index("method")
+    noise = retraining_noise.compare_with_retraining_noise(results).set_index("method")
     assert noise["within"].to_dict() == {"ga": True, "npo": False, "gd": False}
     assert (noise["n"].tolist(), noise["models"].tolist()) == ([1] * 3, [4] * 3)
     assert noise.iloc[0][["utility_low", "utility_high"]].tolist() == pytest.approx([0.87, 0.89])

@@ -13,7 +13,7 @@ from tests.support.sweep_store import GRU, read, write_sweep, write_trial
 from trainables import benchmarks
 from trainables.benchmarks.tofu.aggregates import aggregate_metrics
 from trainables.config.settings import Benchmark
-from trainables.storage.atomic_files import write_rows
+from trainables.storage.atomic_files import write_parquet_rows
 from trainables.storage.file_names import ROWS
 
 
@@ -87,7 +87,7 @@ def with_rows(store: Path, trial: str, halves: bool = False, **given: Any) -> li
     ]
     whole, *half = [one | {"forget_quality": -3.0, "forget_quality_ks": 0.25} for one in found]
     write_trial(store, trial, metrics=whole, halves=half if halves else None, **given)
-    write_rows(store / "trials" / trial / ROWS, records)
+    write_parquet_rows(store / "trials" / trial / ROWS, records)
     return records
 
 
@@ -106,7 +106,7 @@ def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
     records = with_rows(tmp_path, "gru", rectifier=GRU)
     write_trial(tmp_path, "bare", "gd", fq=-4.0, mu=0.5)
     with_rows(tmp_path, "other", method="npo")
-    write_rows(tmp_path / "trials/other" / ROWS, records)  # of another evaluation
+    write_parquet_rows(tmp_path / "trials/other" / ROWS, records)  # of another evaluation
     write_sweep(tmp_path, ["plain1", "plain0", "gru", "bare", "other"], splits=("forget05",))
     results = read(tmp_path)
     frame = results.chosen_values.set_index("id")

@@ -17,7 +17,7 @@ from analysis.stats.sweep_results import Results
 from tests.support.sweep_store import GRU, NONE, make_sweep, read, write_sweep, write_trial
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
-from trainables.storage.atomic_files import write_rows
+from trainables.storage.atomic_files import write_parquet_rows
 from trainables.storage.file_names import ROWS
 
 
@@ -46,7 +46,7 @@ def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
     assert 0.01 < quality["p"] < 0.1
     assert quality["adjusted"] == quality["p"]  # MU's differences are all equal: no test
     assert np.isnan([utility["p"], utility["low"], utility["high"]]).all()
-    row = verdict.tabulate_differences(compare_rectifiers(results)).iloc[0]
+    row = verdict.tabulate_rectifier_differences(compare_rectifiers(results)).iloc[0]
     assert row.tolist() == ["GA w/ GRU", "FQ ↑", "-16.8000", "-13.8000", "+3.00", "+1.04 to +4.96", "5", "better"]
 
 
@@ -101,7 +101,7 @@ def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: fl
             parts = benchmarks.get_benchmark("tofu").utility_by_row(Benchmark(), records)
             mu = row_bootstrap.harmonic_utility(parts)
             ids.append(write_trial(tmp_path, f"{name}{seed}", rectifier=rectifier, fq=-9.0, mu=mu, seed=seed))
-            write_rows(tmp_path / "trials" / ids[-1] / ROWS, records)
+            write_parquet_rows(tmp_path / "trials" / ids[-1] / ROWS, records)
     write_sweep(tmp_path, ids, splits=("forget05",))
     results = read(tmp_path)
     utility = compare_rectifiers(results).differences.to_dict("records")[1]

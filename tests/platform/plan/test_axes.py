@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from platform.plan.overrides import flatten_settings
 from platform.plan.plan import Plan
-from platform.plan.spaces import list_spaces, list_trials
+from platform.plan.spaces import list_known_trials, list_study_spaces
 from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.sweep import PublishedSetting, Range, Sweep
 from search_spaces.tofu_tiny import SWEEP
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan, Small, point
 from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark, Model, RetainEvaluation
+from trainables.config.settings import Benchmark, Model, RetainEvaluationFile
 from trainables.storage.folder_storage import Storage
 
 make = small_sweep.plan_objectives
@@ -142,8 +142,10 @@ def test_every_point_of_any_axes_is_there_exactly_once(chosen: dict[str, list[An
     """Whatever the axes, values given twice included: the trials are the product, no more and no less."""
     sweep = Sweep.model_validate({**SWEEP.model_dump(), "axes": chosen})
     benchmarks = {split: Benchmark(split=split, fingerprint=f"files:{split}") for split in sweep.splits}
-    models = (Model(path="m", fingerprint="files:1"), RetainEvaluation(path="r", fingerprint="2"))
-    trials = list_trials(list_spaces(sweep, "grid", benchmarks, dict.fromkeys(sweep.splits, models)), sweep, "grid")
+    models = (Model(path="m", fingerprint="files:1"), RetainEvaluationFile(path="r", fingerprint="2"))
+    trials = list_known_trials(
+        list_study_spaces(sweep, "grid", benchmarks, dict.fromkeys(sweep.splits, models)), sweep, "grid"
+    )
     rectified: set[tuple[object, ...]] = set()
     for name in chosen["rectifier.name"]:
         for gamma, tau in itertools.product(chosen["rectifier.gamma"], chosen["rectifier.tau"]):

@@ -11,7 +11,7 @@ from platform.plan.costs import estimate_device_rates
 from platform.plan.plan import Plan
 from search_spaces.backbones.llama2 import LLAMA2
 from tests.support import small_sweep, tiny
-from trainables.benchmarks.base import EvaluationSize
+from trainables.benchmarks.base import EvaluationTokens
 from trainables.common.errors import InputError
 from trainables.config.settings import (
     Benchmark,
@@ -200,14 +200,18 @@ def test_evaluation_by_hand() -> None:
         ((1 / 4 + 24) * once, trial(calibration=Calibration(targets=(0.8, 0.9)))),
         (wide, trial(method="tv", task_vector=TaskVector(strength=1.0))),
     ):
-        size = EvaluationSize(1e6, 6400)
+        size = EvaluationTokens(1e6, 6400)
         assert costs.estimate_evaluation_seconds(
             config, SEVEN, 200, size, estimate_device_rates(A100)
         ) == pytest.approx(expected)
 
 
 H100_WIDE = H100.model_copy(update={"evaluation_tokens": 65536})
-ROWS_160, OWN_ROWS, FORGET05 = EvaluationSize(89600, 32000), EvaluationSize(4976, 9600), EvaluationSize(401520, 143400)
+ROWS_160, OWN_ROWS, FORGET05 = (
+    EvaluationTokens(89600, 32000),
+    EvaluationTokens(4976, 9600),
+    EvaluationTokens(401520, 143400),
+)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +229,7 @@ def test_estimates_are_within_a_factor_of_one_and_a_half(
     shape: ModelShape,
     steps: int | None,
     text: tuple[int, float],
-    rows: EvaluationSize,
+    rows: EvaluationTokens,
     seconds: Any,
 ) -> None:
     """docs/LOG.md, 26 November, and docs/reproduction.md (processor seconds; the last trained 24 rows, of 64 here)."""

@@ -109,7 +109,7 @@ def test_tru_runs_in_the_papers_reading_and_in_ours(name: str, store: Storage) -
 def test_what_the_paper_selects_on_other_rows(store: Storage) -> None:
     """Its published settings are chosen already, and are reported on all rows, as its tables are."""
     for name in spaces.list_sweep_names():
-        assert spaces.load_sweep(name).selection.halves == (name not in ("quickstart", "tofu_tiny", "own")), name
+        assert spaces.import_sweep(name).selection.halves == (name not in ("quickstart", "tofu_tiny", "own")), name
     assert [plan("tofu_phi", store, strategy=how).sweep.selection.halves for how in ("grid", "paper")] == [True, False]
     for name, setting in (
         ("tofu_phi", "training.eval_every=5"),
@@ -152,7 +152,7 @@ def test_models_that_nobody_published_are_made_where_there_is_a_recipe(store: St
     assert {recipe.answers for recipe in plan("tofu_phi", store, strategy="paper").recipes} == {None}
     assert all(recipe.answers for recipe in plan("tofu_smollm2", store, strategy="paper").recipes)
     assert plan("tofu_llama", store, strategy="paper").recipes == ()
-    sweep = spaces.load_sweep("tofu_llama")
+    sweep = spaces.import_sweep("tofu_llama")
     other = sweep.model_copy(update={"backbone": ICLM})
     with pytest.raises(
         InputError, match="ICLM-7B has no published retain95 model of tofu forget05 and none is fine-tuned here"

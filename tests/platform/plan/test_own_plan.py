@@ -37,13 +37,13 @@ def test_a_model_is_trained_and_asked_in_its_chat_template_unless_another_is_nam
     tokenizer.save_pretrained(target)
     state = trial_outcomes.read_sweep_state(plan(store, target, files, *typed), store)
     assert {trial.benchmark.template for trial in state.plan.trials} == {template}
-    lines = dry_run.format_dry_run(state, dry_run.describe_plan(state, store, "none", 1), 1)
+    lines = dry_run.format_dry_run(state, dry_run.convert_plan_to_json(state, store, "none", 1), 1)
     assert f"prompt template: {template}" in lines
     measured = state.plan.trials[0].model_copy(
         update={"retain_evaluation": None, "calibration": Calibration(targets=(0.9,))}
     )
     with pytest.raises(InputError, match=r"^retain_evaluation: not given; calibration needs the target model's"):
-        setup.load_retain_evaluation(measured)
+        setup.load_reference_evaluation(measured)
 
 
 TYPED = "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE"
@@ -71,7 +71,7 @@ def test_rows_to_forget_and_to_retain_are_warned_of(
     both.write_text(files["retain"].read_text() + files["forget"].read_text().splitlines()[1])
     state = trial_outcomes.read_sweep_state(plan(store, target, files | {"retain": both}), store)
     assert (state.warning() or "").startswith("forget, retain: 1 of 6 forget rows are among the rows to retain, too")
-    lines = dry_run.format_dry_run(state, dry_run.describe_plan(state, store, "none", 1), 1)
+    lines = dry_run.format_dry_run(state, dry_run.convert_plan_to_json(state, store, "none", 1), 1)
     (line,) = (line for line in lines if line.startswith("warning: "))
     assert line.endswith("(of the forget file: row 2)")
 

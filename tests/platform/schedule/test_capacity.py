@@ -9,7 +9,7 @@ import pytest
 import ray
 
 from platform.schedule import capacity, ray_session
-from platform.schedule.capacity import NodeKind, NodeLimits
+from platform.schedule.capacity import AutoscalerLimits, NodeKind
 from tests.support import own_rows, tiny
 from tests.support.starts import in_process
 from trainables.common.errors import InputError
@@ -49,7 +49,7 @@ def node(resources: dict[str, float], alive: bool = True) -> dict[str, Any]:
 )
 def test_ranks_on_a_node(cpus: int, gpus: float, expected: int) -> None:
     """A part of a GPU lies on one GPU: three trials of 0.3, not 26 on eight."""
-    assert capacity.count_ranks_per_node(NodeKind(96, 8, 1), Resources(cpus=cpus, gpus=gpus)) == expected
+    assert capacity.count_ranks_that_fit(NodeKind(96, 8, 1), Resources(cpus=cpus, gpus=gpus)) == expected
 
 
 def packed(free: tuple[int, ...], ranks: int) -> int:
@@ -67,12 +67,12 @@ def test_trials_on_nodes_are_what_trying_gives(ranks: int) -> None:
 
 
 @pytest.fixture
-def growth(tmp_path: Path) -> NodeLimits:
+def growth(tmp_path: Path) -> AutoscalerLimits:
     (tmp_path / "file.yaml").write_text(FILE)
-    return capacity.read_node_limits(tmp_path / "file.yaml")
+    return capacity.read_autoscaler_limits(tmp_path / "file.yaml")
 
 
-def test_nodes_that_may_start_count_once_and_within_the_limit_of_all(growth: NodeLimits) -> None:
+def test_nodes_that_may_start_count_once_and_within_the_limit_of_all(growth: AutoscalerLimits) -> None:
     """Four of the large type and two of the small: six in all, one of which is there."""
     found = capacity.list_node_kinds([node(HEAD), node(GPUS)], growth)
     assert [(shape.gpus, shape.most) for shape in found] == [(8, 4), (1, 2), (0, 1)]
@@ -86,7 +86,7 @@ def head(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("head")
-def test_trials_are_placed_on_what_may_still_come(growth: NodeLimits) -> None:
+def test_trials_are_placed_on_what_may_still_come(growth: AutoscalerLimits) -> None:
     """Ranks that no node holds are spread, with a warning."""
     said: list[str] = []
     asked = Resources(gpus=1, cpus=2)
@@ -101,7 +101,7 @@ def test_trials_are_placed_on_what_may_still_come(growth: NodeLimits) -> None:
 
 
 @pytest.mark.usefixtures("head")
-def test_what_could_never_run_is_refused_with_the_numbers(growth: NodeLimits) -> None:
+def test_what_could_never_run_is_refused_with_the_numbers(growth: AutoscalerLimits) -> None:
     with pytest.raises(InputError) as refused:
         ray_session.choose_placement(growth, Resources(gpus=6, ranks=5), None, print)
     assert str(refused.value) == (
@@ -115,7 +115,7 @@ def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest
     rounds = iter([1, 1, 2, 3])
     monkeypatch.setattr(ray, "nodes", lambda: [node(HEAD)] * next(rounds, 1))
     monkeypatch.setattr(ray_session.time, "sleep", lambda seconds: None)
-    growth = NodeLimits(2, [NodeKind(0, 0, 2)], least=2)
+    growth = AutoscalerLimits(2, [NodeKind(0, 0, 2)], least=2)
     ray_session.wait_for_nodes(growth, said.append)
     assert said == ["waiting for the cluster's nodes: 1 of 3 are there"]
     assert next(rounds, None) is None
@@ -128,7 +128,9 @@ def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest
 def test_on_kuberay_max_concurrent_says_how_many_trials_nodes_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its workers start when trials wait for them, so that a head alone refuses none."""
     monkeypatch.setenv(ray_session.KUBERAY_VARIABLE, "unlearning-x")
-    placed = [ray_session.choose_placement(NodeLimits(), Resources(gpus=8, cpus=8), most, print) for most in (None, 4)]
+    placed = [
+        ray_session.choose_placement(AutoscalerLimits(), Resources(gpus=8, cpus=8), most, print) for most in (None, 4)
+    ]
     assert placed == [ray_session.Placement(1, "PACK"), ray_session.Placement(4, "PACK")]
 
 
@@ -141,7 +143,7 @@ def test_small_trials_share_a_gpu(
 ) -> None:
     """As many as have two CPUs and `room` for the largest; what a person asks for stays, and so do ids."""
     monkeypatch.setattr(capacity, "count_local_gpus", lambda: 1)
-    monkeypatch.setattr(capacity, "count_cpus", lambda: cpus)
+    monkeypatch.setattr(capacity, "count_local_cpus", lambda: cpus)
     settings = own_rows.settings(tiny.write_model(tmp_path / "model"), tiny.own(tmp_path / "own"))
     typed = [word for one in settings for word in ("--set", one)]
     command = ("own", *typed, "--dry-run", "--storage", tmp_path / "runs", "--set")

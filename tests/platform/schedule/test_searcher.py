@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from ray.tune.search import Searcher
 
-from platform.plan.spaces import Space
+from platform.plan.spaces import StudySpace
 from platform.schedule import searcher
 from platform.schedule.searcher import FLOOR_CONSTRAINT, Study, read_goal_values
 from search_spaces.schema.sweep import Axis, Range, Search
@@ -26,14 +26,14 @@ Outcome = tuple[float, float] | None
 
 def make_space(
     axes: dict[str, Axis], split: str = "forget05", seed: int = 0, published: Mapping[str, Any] = MappingProxyType({})
-) -> Space:
+) -> StudySpace:
     """NPO with GRU over these axes; the published point is the first value of each, or as given."""
     benchmark = Benchmark(split=split, fingerprint="files:0")
     fixed: dict[str, Any] = {"target": Model(path="m", fingerprint="files:1"), "benchmark": benchmark, "seed": seed}
     fixed |= {"method": "npo", "rectifier": {"name": "gru"}, "objective": {}, "training": {}, "task_vector": None}
     first = {path: axis.low if isinstance(axis, Range) else axis[0] for path, axis in axes.items()}
     first |= published
-    return Space("some", fixed, axes, first)
+    return StudySpace("some", fixed, axes, first)
 
 
 def drain(study: Study, worth: Callable[[Trial], Outcome]) -> list[Trial]:
@@ -46,7 +46,7 @@ def drain(study: Study, worth: Callable[[Trial], Outcome]) -> list[Trial]:
 
 
 def search(
-    space: Space, budget: int, worth: Callable[[Trial], Outcome], sampler: Any = "tpe", **given: Any
+    space: StudySpace, budget: int, worth: Callable[[Trial], Outcome], sampler: Any = "tpe", **given: Any
 ) -> list[Trial]:
     known = (
         [space.make_trial(space.published)]
@@ -61,7 +61,7 @@ def points(count: int, split: str = "forget05", seed: int = 0) -> list[Trial]:
     return [space.make_trial(point) for point in space.list_points()]
 
 
-def gammas(count: int, split: str = "forget05", seed: int = 0) -> Space:
+def gammas(count: int, split: str = "forget05", seed: int = 0) -> StudySpace:
     return make_space({"rectifier.gamma": tuple((k + 1) / 100 for k in range(count))}, split, seed)
 
 
@@ -130,9 +130,11 @@ def test_every_point_at_most_once_up_to_the_budget(
 
 def make_studies(
     budget: int | None = None, finished: dict[str, tuple[float, float]] | None = None
-) -> searcher.StudyQueue:
+) -> searcher.OptunaTrialQueue:
     groups = [points(4, split=split) for split in ("forget01", "forget05", "forget10")]
-    return searcher.StudyQueue([make_study(trials, budget, finished or {}) for trials in groups], {"storage": "store"})
+    return searcher.OptunaTrialQueue(
+        [make_study(trials, budget, finished or {}) for trials in groups], {"storage": "store"}
+    )
 
 
 @pytest.mark.parametrize("budget", [None, 2])
@@ -178,7 +180,7 @@ def test_with_halves_a_study_learns_from_the_rows_that_are_not_reported() -> Non
     trial = space.make_trial(space.published)
     first, second = {"forget_quality": -3.0, "model_utility": 0.4}, {"forget_quality": -1.0, "model_utility": 0.6}
     result = {"forget_quality": -2.0, "model_utility": 0.5, "halves": [first, second]}
-    studies = searcher.StudyQueue([Study(space, [trial], 1, {})], {"storage": "store"})
+    studies = searcher.OptunaTrialQueue([Study(space, [trial], 1, {})], {"storage": "store"})
     studies.on_trial_complete("t0", result) if studies.next_trial("t0") else None
     assert studies.studies[0].study.trials[0].values == [-3.0, 0.4]
     assert read_goal_values(trial, {"metrics": result, "halves": [first, second]}) == (-3.0, 0.4)
@@ -192,7 +194,7 @@ def test_a_search_may_have_other_goals() -> None:
     trial, goals = space.make_trial(space.published), ("model_utility", "extraction_strength", "forget_quality")
     found: Any = {"forget_quality": -2.0, "model_utility": 0.5, "forget_extraction_strength": 0.2}
     study = Study(space, [trial], 1, {}, search=Search(goals=goals), floor=0.4)
-    studies = searcher.StudyQueue([study], {"storage": "store"})
+    studies = searcher.OptunaTrialQueue([study], {"storage": "store"})
     studies.on_trial_complete("t0", found) if studies.next_trial("t0") else None
     (told,) = study.study.trials
     assert told.values == [-0.2, -2.0, 0.5]

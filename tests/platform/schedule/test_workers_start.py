@@ -19,7 +19,7 @@ from trainables.storage import atomic_files
 SITE = next(path for path in sys.path if (Path(path) / "ray" / "__init__.py").is_file())
 """Where the packages of these tests are."""
 CHECK = "from platform.schedule import ray_environment as e; e.set_ray_environment(None)\n"
-CHECK += "from platform.schedule import ray_session as s; s.start_session(None); s.probe_ray_nodes(print)\n"
+CHECK += "from platform.schedule import ray_session as s; s.start_session(None); s.check_ray_nodes(print)\n"
 
 
 def test_packages_that_come_by_pythonpath_reach_rays_processes(tmp_path: Path, root: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from platform.state import disk
 from tests.support import small_sweep
 from tests.support.starts import finish, write_evaluation, write_result
-from trainables.benchmarks.selection import GoalPoint, pareto_front
+from trainables.benchmarks.selection import GoalPoint, pareto_front_ids
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
 from trainables.storage.file_names import WEIGHTS
@@ -92,7 +92,7 @@ def test_a_model_that_another_goes_on_from_stays_until_that_one_is_done(
     )
 )
 def test_front_is_what_nothing_beats(points: list[GoalPoint]) -> None:
-    front = set(pareto_front(points))
+    front = set(pareto_front_ids(points))
     for key, quality, utility in points:
         beaten = any((q > quality and u >= utility) or (q >= quality and u > utility) for _, q, u in points)
         assert (key not in front) == beaten

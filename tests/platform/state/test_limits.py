@@ -9,8 +9,8 @@ import pytest
 
 from platform.schedule import capacity
 from platform.state import limits
-from platform.state.limits import FIRST_TRIALS_WATCHED, SweepStopper, load_gpu_seconds, record_gpu_seconds
-from platform.state.trial_outcomes import count_gpus
+from platform.state.limits import FIRST_TRIALS_WATCHED, SweepStopper, load_gpu_seconds, record_gpu_seconds_periodically
+from platform.state.trial_outcomes import count_trial_gpus
 from platform.sweep.start_options import StartOptions
 from tests.support.small_sweep import seeds
 from trainables.common.errors import InputError
@@ -68,7 +68,7 @@ def test_minutes_count_from_the_first_trial_of_this_start(now: list[float]) -> N
 
 def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) -> None:
     """A rank without a GPU counts as one."""
-    assert [count_gpus(Resources(ranks=2, gpus=gpus)) for gpus in (0.5, 0)] == [1, 2]
+    assert [count_trial_gpus(Resources(ranks=2, gpus=gpus)) for gpus in (0.5, 0)] == [1, 2]
     stopper = SweepStopper(gpu_hours=1.0)
     with stopper.count_preparation(2.0):
         now[0] = 900.0
@@ -86,7 +86,7 @@ def test_what_is_spent_is_kept_while_the_driver_lives(store: Storage, monkeypatc
     path = store.lock("tiny", "0a1b2c3d").with_suffix(".spent")
     assert load_gpu_seconds(path, store) == 0
     stopper = SweepStopper(spent=30.0)
-    with record_gpu_seconds(stopper, path, store):
+    with record_gpu_seconds_periodically(stopper, path, store):
         stopper.trial_started(seeds(1, ranks=32)[0])
         limit = time.monotonic() + 20
         while load_gpu_seconds(path, store) < 31.0:  # what a start after a kill at this moment would find
@@ -133,4 +133,4 @@ def test_trials_side_by_side(
     monkeypatch.setattr(capacity.os, "sched_getaffinity", lambda pid: range(8), raising=False)
     monkeypatch.setattr(capacity.os, "cpu_count", lambda: 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert capacity.count_slots(Resources(cpus=2), 15, most, address) == slots
+    assert capacity.estimate_slots(Resources(cpus=2), 15, most, address) == slots

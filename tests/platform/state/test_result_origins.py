@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from platform.plan.build import make_plan
-from platform.plan.spaces import Space
+from platform.plan.spaces import StudySpace
 from platform.state import manifest
 from platform.state.trial_outcomes import SweepState, describe_code_change, read_sweep_state
 from search_spaces.schema import sweep as spaces
@@ -37,9 +37,9 @@ def result(commit: str | None = "0a1b2c3d4e5f", code: str | None = "c0de", **ver
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """This checkout, as if it were a known one."""
-    monkeypatch.setattr(provenance, "read_git_commit", lambda: ("0a1b2c3d4e5f", False))
+    monkeypatch.setattr(provenance, "read_git_state", lambda: ("0a1b2c3d4e5f", False))
     monkeypatch.setattr(provenance, "package_versions", lambda: VERSIONS)
-    monkeypatch.setattr(provenance, "hash_code", lambda *names: "c0de")
+    monkeypatch.setattr(provenance, "hash_result_code", lambda *names: "c0de")
 
 
 def warn(*results: dict[str, Any]) -> str:
@@ -57,7 +57,7 @@ def test_results_of_other_code_are_counted_by_what_differs(monkeypatch: pytest.M
         f"4 results made by other code than {HERE}: 2 at commit ffff, code 01d; 1 at torch 2.12.0; "
         "1 at commit 0a1b2c3d4e5f, code unknown; make them again"
     )
-    monkeypatch.setattr(provenance, "hash_code", lambda *names: "feed" if "known" in names else "c0de")
+    monkeypatch.setattr(provenance, "hash_result_code", lambda *names: "feed" if "known" in names else "c0de")
     published, own = ({"config": result()["config"] | {"method": name}} for name in ("npo", "known"))
     assert warn(result() | published, result(code="feed") | own) == ""
     assert "1 at commit 0a1b2c3d4e5f, code beef" in warn(result(code="beef") | own)
@@ -79,7 +79,7 @@ def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store:
         f"{count} shared artifacts made by other code than {HERE}: {count} at commit ffff, "
         f"code 01d; trials start from or are compared with these; to make them again, move {store.root}/shared away"
     )
-    plan = make_plan(spaces.load_sweep("quickstart"), store)
+    plan = make_plan(spaces.import_sweep("quickstart"), store)
     model = store.model(plan.recipes[0].id())
     atomic_files.write_json(model / "recipe.json", other | {"versions": VERSIONS | {"torch": "2.12.0"}})
     assert "at commit ffff, code 01d, torch 2.12.0" in read_sweep_state(plan, store).warnings[0]
@@ -93,7 +93,7 @@ def begin(small: Small, store: Storage, rates: str = "log(1e-6..1e-3)") -> Sweep
     return small.state(store, *AXES, f"training.lr={rates}", strategy="optuna", budget=6)
 
 
-def make(space: Space, lr: float, **point: object) -> Trial:
+def make(space: StudySpace, lr: float, **point: object) -> Trial:
     return space.make_trial({"training.lr": lr, "rectifier.gamma": 0.8, "rectifier.tau": None, "seed": 0} | point)
 
 

@@ -20,7 +20,7 @@ from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, PROGRESS, RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.opening import storage_option
+from trainables.storage.opening import format_storage_option
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_finished_sweep(store: Storage) -> None:
     assert (failure["status"], failure["cause"]) == ("failed", "no <space> left")
     assert Path(failure["log"]) == store.trial(failure["trials"][0]) / "error.txt"
     assert text[0] == "tiny-0a1b2c3d: Three methods on two splits"
-    assert text[2] == f"no driver; go on with: python -m platform.sweep tiny --resume{storage_option(store)}"
+    assert text[2] == f"no driver; go on with: python -m platform.sweep tiny --resume{format_storage_option(store)}"
     assert text[3] == "done 34 | running 0 | failed 1 | left 1 | of 36"
     assert {"done, but diverged: 1", f"failed 1: no <space> left ({failure['log']})"} <= set(text)
 
@@ -124,7 +124,7 @@ def test_trial_whose_process_nobody_here_sees(
 
 def test_who_drives(store: Storage) -> None:
     path = store.lock("tiny", "0a1b2c3d")
-    with lock.acquire_lock(store, path, "python -m platform.sweep tiny"):
+    with lock.hold_lock(store, path, "python -m platform.sweep tiny"):
         driver = told(store)["driver"]
         assert (driver["pid"], driver["alive"]) == (os.getpid(), True)
         assert lines(store)[2].startswith(f"driven by process {os.getpid()} on {os.uname().nodename} since 20")
@@ -132,7 +132,7 @@ def test_who_drives(store: Storage) -> None:
         path.write_text(json.dumps(document | {"born": 1.0}))
         assert told(store)["driver"]["alive"] is False
         died = f"its driver died (process {os.getpid()} on {os.uname().nodename}); go on with: "
-        assert lines(store)[2] == died + f"python -m platform.sweep tiny --resume{storage_option(store)}"
+        assert lines(store)[2] == died + f"python -m platform.sweep tiny --resume{format_storage_option(store)}"
         path.write_text("")
         assert set(told(store)["driver"].values()) == {None}
         assert lines(store)[2] == "driven by an unknown process (its lock is damaged)"
@@ -183,7 +183,7 @@ def test_sweep_that_is_being_prepared_is_told_of(tmp_path: Path) -> None:
         manifest.load_manifest("tin", store)
     child = subprocess.Popen(["sleep", "0"])
     child.wait()
-    owner = lock.describe_owner("sweep") | {"pid": child.pid}
+    owner = lock.make_lock_owner("sweep") | {"pid": child.pid}
     atomic_files.write_json(store.lock("tiny", "0a1b2c3d"), owner)
     with pytest.raises(InputError, match=r"^sweep tiny-0a1b2c3d was interrupted while it was prepared; start it again"):
         manifest.load_manifest("tiny", store)

@@ -46,7 +46,9 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
     """A plan of two trials, its storage with their results and the target model's evaluation."""
     store = Storage(folder)
     plan = make_plan(
-        apply_overrides(spaces.load_sweep("own"), [*typed, "training.lr=1e-5", "method=gd", "rectifier.name=none,gru"]),
+        apply_overrides(
+            spaces.import_sweep("own"), [*typed, "training.lr=1e-5", "method=gd", "rectifier.name=none,gru"]
+        ),
         store,
         strategy="paper",
     )
@@ -60,7 +62,7 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
 
 def said(plan: Any, store: Storage) -> str:
     lines: list[str] = []
-    chosen_trials.export_chosen_trials(plan, store, lines.append)
+    chosen_trials.judge_and_export_chosen(plan, store, lines.append)
     return "\n".join(lines)
 
 
@@ -70,7 +72,7 @@ def test_the_verdict_is_that_of_the_report_and_of_status(typed: list[str], tmp_p
     sentence = f"Ship {plan.label(plan.trials[0])}: said 0.100, utility 0.460."
     assert said(plan, store) == f"verdict: {sentence} Its model: somewhere"
     assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of a start of sweep {plan.name}: ")
-    (sweep,) = manifest.load_manifests("own", store)
+    (sweep,) = manifest.find_manifests("own", store)
     assert summarise_sweep_status(sweep, store)["verdicts"] == {"own": sentence}
     lead, export, *_ = (report.build_report("own", store) / "tables/verdict.md").read_text().splitlines()
     assert lead.startswith(f"Ship trial {plan.trials[0].id()} (")

@@ -144,7 +144,7 @@ def test_second_driver_is_refused_before_anything_else(command: Typed, store: St
     finish(store, runs[-1].plan.trials[:3])
     path = store.lock("tofu_tiny", runs[-1].plan.hash)
     assert not path.exists()
-    with lock.acquire_lock(store, path, "the first one"):
+    with lock.hold_lock(store, path, "the first one"):
         for more in ([], ["--new"]):
             refused = refuse(*command, *more)
             running = f"error: sweep {runs[-1].plan.name} is being run by process {os.getpid()} on "
@@ -157,7 +157,7 @@ def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
     small: Small, store: Storage, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another driver finishes between this one's plan and its lock."""
-    real, locks = lock.acquire_lock, []
+    real, locks = lock.hold_lock, []
 
     @contextlib.contextmanager
     def late(store: Storage, path: Path, command: str) -> Iterator[None]:
@@ -167,7 +167,7 @@ def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
             locks.append(path.is_file())
             yield
 
-    monkeypatch.setattr(lock, "acquire_lock", late)
+    monkeypatch.setattr(lock, "hold_lock", late)
     start("tofu_tiny", "--storage", store.root, *small.flags())
     assert runs[-1].remaining == list(runs[-1].plan.trials[40:])
     assert locks == [True]

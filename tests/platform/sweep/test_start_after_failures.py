@@ -17,7 +17,7 @@ from tests.support.starts import finish, in_process, refuse
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CHECKPOINT, LOST, META_FILE, PROGRESS, RESULT
-from trainables.storage.folder_storage import Storage, remove_leftovers
+from trainables.storage.folder_storage import Storage, remove_trial_leftovers
 from trainables.storage.sweep_file import FILE_FORMAT_VERSION
 
 runs, signals = starts.runs, starts.signals
@@ -112,7 +112,7 @@ def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(ended: Ended, runs:
     for name in kept:
         (folder / name).parent.mkdir(exist_ok=True)
         atomic_files.write_json(folder / name, {})
-    remove_leftovers(folder)
+    remove_trial_leftovers(folder)
     assert "1 of its 55 trials are missing; add --resume" in refuse(*command)
     assert in_process(*command, flag).exit_code == 0
     assert lost in runs[-1].remaining

@@ -111,7 +111,7 @@ def test_a_failure_that_cannot_be_recorded_stops_the_sweep(
     reporter: TrialCallback, store: Storage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The disk takes nothing more: the trial stays missing, so that --resume runs it."""
-    monkeypatch.setattr(atomic_files, "write_text", full)
+    monkeypatch.setattr(atomic_files, "write_redacted_text", full)
     reporter = replace(reporter, store=store)
     die(reporter)
     assert reporter.stopper.reason == f"the storage takes nothing more: No space left on device ({store.root})"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from platform.tracking.mirror import MlflowMirror, start_mirror
+from platform.tracking.mirror import MlflowMirror, start_mlflow_mirror
 from tests.support.tracked_store import write_sweep
 from trainables.storage.folder_storage import Storage
 
@@ -53,7 +53,7 @@ def test_unreachable_server_is_told_at_the_end(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
-    mirror = start_mirror(write_sweep(Storage(tmp_path)), Storage(tmp_path))
+    mirror = start_mlflow_mirror(write_sweep(Storage(tmp_path)), Storage(tmp_path))
     mirror.close({"total": 1})
     assert "127.0.0.1" in str(mirror.problem)
 

@@ -13,7 +13,7 @@ import pytest
 from platform.state.trial_outcomes import count_outcomes
 from platform.tracking import __main__ as command
 from platform.tracking.__main__ import log_sweep_to_mlflow
-from platform.tracking.mirror import start_mirror
+from platform.tracking.mirror import start_mlflow_mirror
 from platform.tracking.runs import open_mlflow_runs
 from tests.support.starts import assert_refused, invoke
 from tests.support.tracked_store import (
@@ -149,7 +149,7 @@ def test_the_link_opens_a_table_and_charts_of_settings_that_the_runs_have(copied
     assert (parallel["type"], parallel["selectedParams"], parallel["selectedMetrics"]) == ("PARALLEL", settings, goals)
     shown = [*(f"metrics.`{name}`" for name in goals), *(f"params.`{name}`" for name in settings)]
     assert (state["selectedColumns"], state["orderByKey"], state["orderByAsc"]) == (shown, shown[0], False)
-    mirror = start_mirror(sweep, store)
+    mirror = start_mlflow_mirror(sweep, store)
     mirror.close(count_outcomes(sweep, store))
     path, _, query = mirror.page_path.partition("?")
     assert path == f"#/experiments/{experiment.experiment_id}/runs"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainables.benchmarks.own.facts import ARTICLES, guess_fact_span, list_words, mentions_fact
+from trainables.benchmarks.own.facts import ARTICLES, guess_fact_span, mentions_fact, split_into_words
 
 WORDS = st.lists(st.from_regex(r"[a-z]{2,8}", fullmatch=True).filter(lambda word: word not in ARTICLES), min_size=1)
 
@@ -43,8 +43,8 @@ def test_a_fact_is_named_by_its_whole_words_wherever_they_stand(before: list[str
 
 @given(st.text(), st.text())
 def test_a_fact_needs_words_and_a_text_names_itself(text: str, other: str):
-    assert mentions_fact(text, [text]) == bool(list_words(text))
-    assert not mentions_fact(text, [other]) or set(list_words(other)) - ARTICLES <= set(list_words(text))
+    assert mentions_fact(text, [text]) == bool(split_into_words(text))
+    assert not mentions_fact(text, [other]) or set(split_into_words(other)) - ARTICLES <= set(split_into_words(text))
 
 
 @pytest.mark.parametrize(

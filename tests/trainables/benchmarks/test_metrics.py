@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from trainables.benchmarks import metrics, rouge_words, tofu
-from trainables.common.errors import TrialStopped
+from trainables.common.errors import TrialDiverged
 
 LOGGED = {
     "retain": "eval_log.json",
@@ -156,7 +156,7 @@ def test_losses_that_are_not_finite_stop_the_trial(field: str) -> None:
     for value in (math.nan, math.inf):
         records = invented(0)
         records[0][field] = [value] * len(records[0][field]) if field == "perturbed_loss" else value
-        with pytest.raises(TrialStopped, match="task 'forget' is not finite"):
+        with pytest.raises(TrialDiverged, match="task 'forget' is not finite"):
             tofu.aggregates.aggregate_metrics(records, "paper")
 
 

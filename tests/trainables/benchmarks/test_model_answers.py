@@ -68,7 +68,7 @@ def test_the_target_model_answers_once_and_trials_retain_that(
     small_sweep.evaluate_references(planned, store)
     file = Path(benchmark.places["answers"])
     rows, written = [json.loads(line) for line in file.read_text().splitlines()], file.stat()
-    assert {row["question"] for row in rows} <= set(model_answers.read_prompts())
+    assert {row["question"] for row in rows} <= set(model_answers.read_neutral_prompts())
     assert file.is_relative_to(store.root / "shared" / "data")
     (_, retain), measured = row_files.read_training_rows(benchmark), row_files.read_evaluation_rows(benchmark)["retain"]
     asked = [row.question for row in [*retain, *measured]]
@@ -89,7 +89,7 @@ def test_the_target_model_answers_once_and_trials_retain_that(
     assert event["result"]["status"] == "finished", event["result"]["error"]
     folders = store.trial(trial.id()), store.evaluation(planned.references[0].evaluation)
     ours, theirs = (
-        [row for row in atomic_files.read_rows(folder / ROWS) if row["task"] == "retain"] for folder in folders
+        [row for row in atomic_files.read_parquet_rows(folder / ROWS) if row["task"] == "retain"] for folder in folders
     )
     memorised = [tuple(row["exact_memorisation"] for row in pair) for pair in zip(ours, theirs, strict=True)]
     shares = [min(1, now / before) if before >= 0.1 else None for now, before in memorised]

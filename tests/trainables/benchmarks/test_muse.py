@@ -11,7 +11,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from tests.support import families, tiny
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, muse
-from trainables.common.errors import InputError, TrialStopped
+from trainables.common.errors import InputError, TrialDiverged
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Dialect
 from trainables.data import raw_rows, text_blocks
@@ -47,7 +47,7 @@ def test_wrapped_rows_are_the_stream_and_its_beginning_again() -> None:
 
 def test_decoded_rows_are_the_stream_with_a_shorter_last_one() -> None:
     tokenizer, texts = tiny.tokenizer(), [tiny.text(seed, 9) for seed in range(3)]
-    found = text_blocks.retokenize_blocks(tokenizer, texts, 40)
+    found = text_blocks.make_retokenized_blocks(tokenizer, texts, 40)
     assert [len(row.input_ids) for row in found[:-1]] == [41] * (len(found) - 1)
     assert "".join(tokenizer.decode(row.input_ids[1:]) for row in found) == "\n\n".join(texts)
 
@@ -97,7 +97,8 @@ def test_every_record_equals_a_naive_one(data: Path, dialect: Any) -> None:
         losses = losses if ours else losses[:-1]
         assert row["tokens"] == len(losses)
         assert row["min_k"] == pytest.approx(-np.sort(losses)[-int(0.4 * len(losses)) :].mean(), rel=1e-5)
-    assert benchmarks.goal_gains("muse", found) == (-found["verbmem_f"], -found["knowmem_f"], found["knowmem_r"])  # type: ignore[operator]
+    removed = -found["verbmem_f"], -found["knowmem_f"]  # type: ignore[operator]
+    assert benchmarks.orient_goal_values("muse", found) == (*removed, found["knowmem_r"])
     kept = evaluation.evaluation_document(benchmark, found, records)
     assert MUSE.read_reference(kept, benchmark, "here") == found["privleak_auc"]
     (other,) = {*DIALECTS} - {dialect}
@@ -162,5 +163,5 @@ def test_privleak_is_the_area_against_the_retain_models(
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
 def test_a_log_likelihood_that_is_not_finite_stops_the_trial(value: float) -> None:
-    with pytest.raises(TrialStopped, match="not finite"):
+    with pytest.raises(TrialDiverged, match="not finite"):
         muse.aggregate_metrics(scored([value, -3.0], [-2.0, -0.5]), on(Path("nowhere"), "paper"))

@@ -131,7 +131,7 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     utility = kept_answers.compute_kept_utility(found, target, benchmark.tasks)
     assert utility == pytest.approx(metrics.harmonic_mean([1.0, 0.5, 1.0])), "at most 1"
     target |= {"mmlu": 1.0, "wmdp_bio": 0.05}
-    first, _ = benchmarks.measure_each_half(benchmark, records, target) or ({}, {})
+    first, _ = benchmarks.aggregate_each_half(benchmark, records, target) or ({}, {})
     assert first["utility"] == pytest.approx(metrics.harmonic_mean([1.0, float(first["mmlu"] or 0)]))
     assert (first["forget_rows"], first["holdout_rows"]) == (3, 2)
 
@@ -151,7 +151,7 @@ def test_tasks_are_those_of_lm_eval_that_are_best_high(files: dict[str, Path], t
 def test_a_quick_look_is_at_rows_that_are_measured_whole(files: dict[str, Path], taught: Any, measured: Any) -> None:
     """Evenly spaced rows of each set that goals are made of; what is kept of them is of the same rows' target."""
     _, whole = measured
-    reference = {kept_answers.TARGET_FIELD: kept_answers.list_target_scores_to_keep(whole)}
+    reference = {kept_answers.TARGET_FIELD: kept_answers.list_target_scores(whole)}
     found, records = OWN.look(taught, tiny.tokenizer(), on(files), reference, token_budget=8192, most=2)
     assert [(row["task"], row["index"]) for row in records] == [
         ("forget", 0),

@@ -40,10 +40,10 @@ def asked(task: str, said: list[float], memorised: list[float]) -> list[dict[str
 def test_what_is_kept_is_a_share_of_what_the_target_says() -> None:
     """Of three retain rows the target says two; of the others it says none, and nothing is memorised of one."""
     before = [*asked("retain", [1.0, 1.0, 0.0], [0.5] * 3), *asked("other", [0.0, 0.0], [0.8, 0.05])]
-    target = kept_answers.list_target_scores_to_keep(before)
+    target = kept_answers.list_target_scores(before)
     after = [*asked("retain", [1.0, 0.0, 1.0], [0.1] * 3), *asked("other", [1.0, 0.0], [0.4, 0.9])]
     for records, shares, utility in ((before, (1.0, 1.0), 1.0), (after, (0.5, 0.5), 0.5)):
-        kept_answers.mark_kept_answers(records, target)
+        kept_answers.score_answers_to_keep(records, target)
         found = row_scores.aggregate_metrics(Benchmark(name="own"), records)
         assert (found["retain_kept"], found["other_kept"]) == shares
         assert (found["retain_known"], found["other_known"]) == (2, 1)

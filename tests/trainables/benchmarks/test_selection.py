@@ -62,7 +62,7 @@ def test_removal_is_the_mean_over_its_goals() -> None:
 def test_halves_are_evaluations_of_every_other_row() -> None:
     """TOFU's metrics on the rows 0, 2, ... are those of an evaluation that was asked nothing else."""
     records, retained = invented(1), tofu.aggregates.truth_ratios(invented(2), "forget", 0.0)
-    found = benchmarks.measure_each_half(Benchmark(), records, tofu.aggregates.Reference(retained))
+    found = benchmarks.aggregate_each_half(Benchmark(), records, tofu.aggregates.Reference(retained))
     assert found is not None
     for which, half in enumerate(found):
         alone = [row for row in records if row["index"] % 2 == which]
@@ -71,14 +71,14 @@ def test_halves_are_evaluations_of_every_other_row() -> None:
         )
     counted = [half["forget_rows"] or 0 for half in found]
     assert sum(counted) == sum(row["task"] == "forget" for row in records)
-    assert benchmarks.measure_each_half(Benchmark(), [row for row in records if row["index"] == 0], None) is None
+    assert benchmarks.aggregate_each_half(Benchmark(), [row for row in records if row["index"] == 0], None) is None
 
 
 def test_wmdp_halves_weigh_questions_alike() -> None:
     """Two subjects of MMLU with three and one questions in the half: lm-eval's mean over all four."""
     tasks = {"wmdp_bio": [1, 0, 1, 1], "wmdp_cyber": [0, 0], "mmlu_virology": [1, 0, 1, 0, 1, 1], "mmlu_law": [0, 1]}
     records = [{"task": t, "index": k, "correct": bool(v)} for t, all_of in tasks.items() for k, v in enumerate(all_of)]
-    found = benchmarks.measure_each_half(Benchmark(name="wmdp", split="bio"), records, None)
+    found = benchmarks.aggregate_each_half(Benchmark(name="wmdp", split="bio"), records, None)
     assert found is not None
     assert found[0] == {
         "wmdp_bio": 1.0, "wmdp_bio_questions": 2, "wmdp_cyber": 0.0, "wmdp_cyber_questions": 1,
@@ -88,7 +88,7 @@ def test_wmdp_halves_weigh_questions_alike() -> None:
 
 def test_a_setting_is_the_mean_of_its_trials() -> None:
     trials = [Candidate("a", 1.0, 0.5), Candidate("b", 3.0, 0.7)]
-    means = selection.average_seeds({"two": trials, "unmeasured": [Candidate("d", None, 0.1)]})
+    means = selection.average_over_seeds({"two": trials, "unmeasured": [Candidate("d", None, 0.1)]})
     assert [(one.key, one.removal, pytest.approx(one.utility)) for one in means] == [
         ("two", 2.0, 0.6),
         ("unmeasured", None, 0.1),

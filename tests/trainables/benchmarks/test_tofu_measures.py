@@ -81,7 +81,7 @@ def measure_row(network: Any, tokenizer: Any, question: str, answer: str) -> dic
 
 
 def test_every_measure_equals_a_restatement(trained_inputs: Any, data: Path) -> None:
-    network, tokenizer = model_files.load_model(Model(path=str(trained_inputs.target)))
+    network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(trained_inputs.target)))
     benchmark = on(data)
     reference = tofu.aggregates.Reference(
         np.linspace(0.2, 2.0, ROWS),
@@ -204,7 +204,7 @@ def test_the_numbers_are_open_unlearnings(
     assert found["forget_quality_pvalue"] == pytest.approx(4.869254633582969e-10, rel=1e-6), "its ks_test on both logs"
     assert found["forget_quality"] == pytest.approx(-21.4429, abs=5e-5)
     assert found["privleak"] == pytest.approx(-1.0899999998910022), "its privleak"
-    rows = {name: atomic_files.read_rows(tmp_path / f"{name}.parquet") for name in UTILITIES}
+    rows = {name: atomic_files.read_parquet_rows(tmp_path / f"{name}.parquet") for name in UTILITIES}
     ratios = tofu.aggregates.truth_ratios(rows["retain95"], "forget", 1e-10)
     again = tofu.aggregates.aggregate_metrics(rows["full"], "open-unlearning", ratios)
     assert {name: found[name] for name in again} == again

@@ -9,7 +9,7 @@ import pytest
 from tests.support import tiny
 from tests.support.families import losses_and_hits
 from trainables.benchmarks import lm_eval_adapter, wmdp
-from trainables.common.errors import InputError, TrialStopped
+from trainables.common.errors import InputError, TrialDiverged
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows, text_blocks
@@ -76,7 +76,7 @@ def test_every_answer_equals_a_naive_one(data: Path) -> None:
     assert {name: found[name] for name in right} == pytest.approx({k: sum(v) / len(v) for k, v in right.items()})
     assert {name: found[f"{name}_questions"] for name in right} == {"wmdp_bio": 6, "wmdp_cyber": 6, "mmlu": 8}
     network.lm_head.weight.data.fill_(float("nan"))
-    with pytest.raises(TrialStopped, match="not finite"):
+    with pytest.raises(TrialDiverged, match="not finite"):
         WMDP.measure(network, tiny.tokenizer(), on(data, limit=1), None, token_budget=1024)
 
 
@@ -109,7 +109,7 @@ def test_training_rows_are_texts_or_blocks_of_the_splits_topics(data: Path) -> N
             list(text_blocks.LazyTextRows(tokenizer, side, 60)) for side in (forget, retain)
         ]
         blocks = WMDP.training_examples(on(data, split=split, dialect="open-unlearning"), tokenizer, 60)
-        assert list(blocks) == [text_blocks.retokenize_blocks(tokenizer, side, 60) for side in (forget, retain)]
+        assert list(blocks) == [text_blocks.make_retokenized_blocks(tokenizer, side, 60) for side in (forget, retain)]
 
 
 def test_the_gated_corpus_of_the_hub_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,20 +36,20 @@ def write(root: Path, module: str, text: str = "") -> Path:
 
 def forget() -> None:
     """As a new process."""
-    provenance.read_git_commit.cache_clear()
+    provenance.read_git_state.cache_clear()
     provenance._codes.cache_clear()
 
 
 def hash_anew(*names: str) -> str:
     forget()
-    return provenance.hash_code(*names)
+    return provenance.hash_result_code(*names)
 
 
 def test_worker_stamps_the_code_that_it_began_with(checkout: Path, store: Storage) -> None:
     before = hash_anew()
     forget()
     trial = Trial(method="ga", benchmark=Benchmark(data="data"), target=Model(path="models/full"))
-    ray_processes.TrialActor({"trial": trial.model_dump_json(), "storage": str(store.root)})
+    ray_processes.OneRankTrialActor({"trial": trial.model_dump_json(), "storage": str(store.root)})
     write(checkout, "training/loss.py", "SIGN = -1\n")
     made = provenance.collect_provenance()
     assert (made["code"], made["dirty"]) == (before, False)
@@ -72,13 +72,11 @@ def test_only_modules_that_make_numbers_are_code(checkout: Path) -> None:
     ):
         path = write(checkout, module)
         assert (hash_anew() != before) == counts, module
-        assert provenance.read_git_commit()[1] == (path.suffix == ".py"), (
-            "a new module is uncommitted, whatever it does"
-        )
+        assert provenance.read_git_state()[1] == (path.suffix == ".py"), "a new module is uncommitted, whatever it does"
         path.unlink()
     (checkout / ".git").rename(checkout / "elsewhere")
     assert hash_anew() == before
-    assert provenance.read_git_commit() == (None, False)
+    assert provenance.read_git_state() == (None, False)
     (checkout / "trainables/training/loss.py").rename(checkout / "trainables/training/other.py")
     assert hash_anew() != before
 

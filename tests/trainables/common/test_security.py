@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from pydantic import ValidationError
 
-from analysis.figures.style import save_figure
+from analysis.figures.style import save_figure_and_points
 from analysis.load import trials as loaded
 from analysis.tables.markdown_latex import Cell, Table, to_latex
 from tests.support import tracked_store
@@ -73,7 +73,7 @@ def test_names_of_results_and_sweep_files_are_words(text: str, tmp_path: Path) -
 
 def test_writers_keep_to_their_folder_and_their_format(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="it is a path, not a name"):
-        save_figure(Figure(), tmp_path / "figures", "dynamics-x/../../NAME", pd.DataFrame())
+        save_figure_and_points(Figure(), tmp_path / "figures", "dynamics-x/../../NAME", pd.DataFrame())
     assert list(tmp_path.iterdir()) == []
     text = r"\write18{id} $x$ ^~#%&_"
     cells = pd.DataFrame([[Cell(text)]], index=[text], columns=pd.MultiIndex.from_tuples([("a", "b")]))

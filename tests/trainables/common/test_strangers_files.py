@@ -19,7 +19,7 @@ import platform.sweep.__main__ as sweep_command
 from analysis import report
 from platform.cluster import __main__ as cluster
 from platform.plan.build import make_plan
-from search_spaces.schema.sweep import load_sweep
+from search_spaces.schema.sweep import import_sweep
 from tests.support import tiny
 from tests.support.own_rows import settings
 from tests.support.starts import assert_refused, in_process, invoke
@@ -161,7 +161,7 @@ def test_an_end_token_that_the_model_alone_names(given: Path, folder: Path) -> N
 
 def test_a_fingerprint_is_of_all_that_a_tokenizer_reads(folder: Path) -> None:
     """A template called `default` counts in the place of chat_template.jinja; files elsewhere are refused."""
-    hashes = fingerprints.hash_model, fingerprints.hash_tokenizer, fingerprints.hash_content
+    hashes = fingerprints.hash_model, fingerprints.hash_tokenizer_files, fingerprints.hash_folder
     before = {one(folder) for one in hashes}
     write(folder / "additional_chat_templates" / "default.jinja", b"x")
     assert before.isdisjoint(one(folder) for one in hashes)
@@ -196,13 +196,13 @@ def test_a_large_file_is_hashed_whole_and_once(tmp_path: Path, monkeypatch: pyte
 
 def test_rows_and_models_that_are_made_once_are_those_that_were_written(store: Storage) -> None:
     """By an earlier start: a plan and a trial look at them, after a swap of equal size."""
-    sweep = load_sweep("quickstart")
+    sweep = import_sweep("quickstart")
     plan = make_plan(sweep, store)
     (benchmark,), recipe = plan.benchmarks.values(), plan.recipes[0]
     fictional.write_fictional_authors(Path(benchmark.data), **sweep.fictional.model_dump())  # type: ignore[union-attr]
     tiny.write_model(store.model(recipe.id()), layers=1)
     for folder in (Path(benchmark.data), store.model(recipe.id())):
-        atomic_files.write_note(folder, {})
+        atomic_files.write_recipe_file(folder, {})
     make_plan(sweep, store)
     for field, file in (
         ("benchmark.data", Path(benchmark.data) / "full.json"),

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model, Training
-from trainables.config.shared_artifacts import Recipe, evaluation_id
+from trainables.config.shared_artifacts import ModelRecipe, evaluation_id
 from trainables.config.trial import Trial
 
 FIXED: dict[str, Any] = {
@@ -116,9 +116,9 @@ def test_a_default_spelled_out_changes_nothing() -> None:
 
 def test_recipe_and_evaluation_are_named_by_content() -> None:
     rest: dict[str, Any] = {"configs": ("full",), "template": "llama2", "training": Training()}
-    here = Recipe(data="here", data_fingerprint="files:0", **rest)
-    assert here.id() == Recipe(data="there", data_fingerprint="files:0", **rest).id()
-    assert here.id() != Recipe(data="here", data_fingerprint="files:1", **rest).id()
+    here = ModelRecipe(data="here", data_fingerprint="files:0", **rest)
+    assert here.id() == ModelRecipe(data="there", data_fingerprint="files:0", **rest).id()
+    assert here.id() != ModelRecipe(data="here", data_fingerprint="files:1", **rest).id()
     model, benchmark = Model(path="m", fingerprint="files:1"), Benchmark(data="d", fingerprint="files:0")
     same = evaluation_id(Model(path="n", fingerprint="files:1"), benchmark)
     assert evaluation_id(model, benchmark) == same

@@ -14,7 +14,7 @@ from trainables.benchmarks.local_paths import localize_paths
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import hashed_settings
 from trainables.data import raw_rows
-from trainables.data.hub_folders import HubRequirement, find_hub_commits
+from trainables.data.hub_folders import HubRequirement, find_commits_in_settings
 
 
 def test_rows_are_read_from_the_storage_as_from_the_hub(bench: HubBench) -> None:
@@ -23,15 +23,17 @@ def test_rows_are_read_from_the_storage_as_from_the_hub(bench: HubBench) -> None
         "README.md", "---\nconfigs:\n- config_name: forget01\n  data_files: forget01.json\n---\n", f"datasets/{ROWS_ID}"
     )
     bench.write("loader.py", "raise SystemExit", f"datasets/{ROWS_ID}")
-    planned = Benchmark(data=ROWS_ID, split="forget01", fingerprint=raw_rows.fingerprint_rows(ROWS_ID, ("forget01",)))
+    planned = Benchmark(
+        data=ROWS_ID, split="forget01", fingerprint=raw_rows.fingerprint_data_source(ROWS_ID, ("forget01",))
+    )
     assert localize_paths(planned, bench.store) == planned
     bench.fetch(ROWS)
     there = localize_paths(planned, bench.store)
     assert Path(there.data) == bench.folder(ROWS)
     assert not (bench.folder(ROWS) / "loader.py").exists()
     assert raw_rows.load_rows(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
-    assert raw_rows.fingerprint_rows(there.data, ("forget01",)) == planned.fingerprint
-    assert find_hub_commits(there) == {ROWS_ID: bench.hub.commit("datasets", ROWS_ID)}
+    assert raw_rows.fingerprint_data_source(there.data, ("forget01",)) == planned.fingerprint
+    assert find_commits_in_settings(there) == {ROWS_ID: bench.hub.commit("datasets", ROWS_ID)}
     alone = planned.model_copy(update={"fingerprint": None})
     assert localize_paths(alone, bench.store) == alone
 
@@ -98,7 +100,7 @@ def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, 
         planned = planned.model_copy(update={"fingerprint": kind.fingerprint(planned)})
         bench.fetch(*kind.hub_requirements(planned))
         there = localize_paths(planned, bench.store)
-        assert len(find_hub_commits(there)) == 2
+        assert len(find_commits_in_settings(there)) == 2
         kind.check_settings(there)
         evaluation.check_data_unchanged(there)
         assert hashed_settings(there) == hashed_settings(planned)

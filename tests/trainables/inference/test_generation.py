@@ -97,7 +97,7 @@ def test_a_known_beginning_changes_no_row() -> None:
 
 @pytest.fixture(scope="module")
 def taught(trained_inputs: Any) -> tuple[Any, Any]:
-    return model_files.load_model(Model(path=str(trained_inputs.target)))
+    return model_files.load_model_and_tokenizer(Model(path=str(trained_inputs.target)))
 
 
 @pytest.mark.parametrize("dialect", tofu.rows.RULES)
@@ -147,8 +147,8 @@ def test_a_continuation_ends_where_it_goes_round(period: int) -> None:
     loop = (list(range(10, 10 + period)) * 20)[:60]
     begun = [1, 2, 3, 4, 5]
     expected = 60 + len(begun) if period > generation.LONGEST_LOOP else len(begun) + generation.LOOPED
-    assert generation.cut_loop([*begun, *loop]) == [*begun, *loop][:expected]
-    assert generation.cut_loop(loop[:23]) == loop[:23]
+    assert generation.cut_token_loop([*begun, *loop]) == [*begun, *loop][:expected]
+    assert generation.cut_token_loop(loop[:23]) == loop[:23]
 
 
 def test_batches_and_budgets_leave_cut_continuations_as_they_are() -> None:
@@ -165,7 +165,7 @@ def test_batches_and_budgets_leave_cut_continuations_as_they_are() -> None:
         return generation.generate_token_ids(network, rows, limits, ends=(), pad=0, token_budget=budget, cut_loops=cut)
 
     whole, cut = run(prompts, 8192, cut=False), run(prompts, 8192, cut=True)
-    assert cut == [generation.cut_loop(ids) for ids in whole]
+    assert cut == [generation.cut_token_loop(ids) for ids in whole]
     assert len(set(map(len, cut))) > 1
     assert max(map(len, cut)) < 60
     assert cut == [found for prompt in prompts for found in run([prompt], 256, cut=True)]

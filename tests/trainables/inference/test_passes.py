@@ -53,7 +53,7 @@ def test_forget05_takes_few_passes_and_one_wave(tofu_data: Path, tofu_models: Pa
 
 @pytest.fixture(scope="module")
 def taught(trained_inputs: Any) -> tuple[Any, Any, Benchmark]:
-    model, tokenizer = model_files.load_model(Model(path=str(trained_inputs.target)))
+    model, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(trained_inputs.target)))
     return model, tokenizer, Benchmark(data=str(trained_inputs.data), split=trained_inputs.split, measures=("all",))
 
 
@@ -71,7 +71,7 @@ def test_rows_are_encoded_once_in_a_process(taught: Any, trained_inputs: Any, mo
     known = benchmark.model_copy(update={"fingerprint": "files:of these rows", "measures": ()})
 
     def evaluate(on: Benchmark) -> Any:
-        again, other = model_files.load_model(Model(path=str(trained_inputs.target)))
+        again, other = model_files.load_model_and_tokenizer(Model(path=str(trained_inputs.target)))
         assert other is not tokenizer
         return tofu.score_answers(again, other, on, token_budget=4096)
 

@@ -20,7 +20,7 @@ KINDS = [(dialect, template) for dialect in tofu.rows.RULES for template in ("ll
 def batched(request: Any, trial_inputs: Any) -> dict[str, Any]:
     """Records of the batched path, in small uneven batches, and what they were made from: one row is too long."""
     dialect, template = request.param
-    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
+    network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(trial_inputs.target)))
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, dialect=dialect, template=template)
     with pytest.MonkeyPatch.context() as patch:
         few = {task: found[:6] for task, found in tofu.rows.read_evaluation_rows(benchmark).items()}

@@ -98,10 +98,10 @@ def test_mixtures_and_the_relative_change_are_those_of_the_weights(
     config, result, store = calibrated
     saved = store.trial(config.id()) / WEIGHTS
     item = result["calibration"]["targets"][-1]
-    target, tokenizer = model_files.load_model(Model(path=str(trained_inputs.target)))
-    unlearned, _ = model_files.load_model(Model(path=str(saved)))
-    mixed, _ = model_files.load_model(Model(path=str(saved)))
-    weights_on_disk.mix_weights(
+    target, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(trained_inputs.target)))
+    unlearned, _ = model_files.load_model_and_tokenizer(Model(path=str(saved)))
+    mixed, _ = model_files.load_model_and_tokenizer(Model(path=str(saved)))
+    weights_on_disk.mix_with_target(
         mixed,
         dict(unlearned.named_parameters()),
         weights_on_disk.open_weights(config.target),

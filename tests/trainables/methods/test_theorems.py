@@ -115,7 +115,7 @@ def test_retain_loss_is_at_most_that_of_the_plain_step(
 
 def test_one_step_of_the_tiny_model_keeps_the_retain_loss_to_first_order(trial_inputs: Any) -> None:
     """Plain GA costs -lr <g_u, g_r>; the rectified step costs O(lr^2) only, and less at every lr (full batches)."""
-    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
+    network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(trial_inputs.target)))
     network = network.double()
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
     encoded = [encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]

@@ -26,7 +26,7 @@ from trainables.robustness.attack_runner import relearn
 from trainables.robustness.attacks import NONE, SECOND_HALF
 from trainables.training import model_files
 from trainables.training.runtime import prepare_process
-from trainables.training.sampling import forget_batch
+from trainables.training.sampling import draw_forget_row_numbers
 
 
 @given(st.floats(0, 0.8), st.floats(-0.5, 1), st.floats(0, 0.3))
@@ -63,17 +63,17 @@ def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
         "prefix": kept({"0": 0.1}),
     }
     retain["relearn"], retain["relearn_half"] = kept({"13": 0.6, "4": 0.1}, lr=1e-3), kept({"13": 0.2}, lr=1e-3)
-    found = attack_results.compute_recovery(model, target, retain)
+    found = attack_results.list_recoveries(model, target, retain)
     attacked = [("nf4", 0), ("relearn", 4), ("relearn", 13), ("relearn_half", 13)]
     assert [(row["attack"], row["step"]) for row in found] == attacked, "not all models were attacked by the others"
     shares = [0.1 / 0.6, 0.2 / 0.6, (0.4 - 0.5) / 0.6, (0.3 - 0.1) / 0.6]
     assert [row["share"] for row in found] == pytest.approx(shares)
     assert shares[2] < shares[1], "the retain model learns as quickly: that is no forgotten knowledge"
     assert found[2]["title"] == "relearning the forget rows (lr 0.001), step 13"
-    alone = attack_results.compute_recovery(model, target, None)
+    alone = attack_results.list_recoveries(model, target, None)
     assert [row["retain"] for row in alone] == [None] * 5
     assert alone[1]["share"] == pytest.approx((0.5 - 0.3) / (0.9 - 0.3))
-    assert attack_results.compute_recovery({**model, "nf4": kept({})}, target, retain)[0]["step"] == 4
+    assert attack_results.list_recoveries({**model, "nf4": kept({})}, target, retain)[0]["step"] == 4
 
 
 def test_a_sweep_is_its_worst_less_the_worst_of_the_retain_model() -> None:
@@ -83,10 +83,10 @@ def test_a_sweep_is_its_worst_less_the_worst_of_the_retain_model() -> None:
     target = {NONE: kept({"0": 0.9, SECOND_HALF: 0.9})}
     retain = {NONE: kept({"0": 0.2, SECOND_HALF: 0.05})}
     retain["sweep"] = kept({"0": 0.15}, lr=1e-3)
-    (found,) = attack_results.compute_recovery(model, target, retain)
+    (found,) = attack_results.list_recoveries(model, target, retain)
     assert found["share"] == pytest.approx((0.6 - 0.1 - (0.15 - 0.05)) / (0.9 - 0.1))
     assert (found["worst"], found["retain_worst"]) == (model["sweep"]["points"]["0"], retain["sweep"]["points"]["0"])
-    (alone,) = attack_results.compute_recovery(model, target, None)
+    (alone,) = attack_results.list_recoveries(model, target, None)
     assert (alone["share"], alone["retain_worst"]) == (pytest.approx(0.5 / 0.8), None)
 
 
@@ -107,7 +107,7 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
     model, target = kept["results"]["model"], kept["results"]["target"]
     assert model[NONE] == target[NONE], "the same model is measured once"
     assert (model[NONE]["points"]["0"]["rows"], model["relearn_half"]["points"]["13"]["rows"]) == (6, 3)
-    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
+    network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(trial_inputs.target)))
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=6)
     asked = {"forget": rows.read_evaluation_rows(benchmark)["forget"]}
     after = " [/INST]Sure, here is the answer: "
@@ -117,8 +117,10 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
     probs = [torch.tensor(-row["answer_loss"] / row["answer_tokens"]).exp().item() for row in found]
     assert model["prefix"]["points"]["0"]["prob"] == pytest.approx(sum(probs) / 6, rel=1e-5)
     loaded: list[str] = []
-    load = model_files.load_model
-    monkeypatch.setattr(model_files, "load_model", lambda *words: loaded.append(words[0].path) or load(*words))
+    load = model_files.load_model_and_tokenizer
+    monkeypatch.setattr(
+        model_files, "load_model_and_tokenizer", lambda *words: loaded.append(words[0].path) or load(*words)
+    )
     again = run(trial_inputs, tmp_path, *options)
     assert (again.exit_code, loaded) == (0, []), "all is kept"
     assert json.loads((tmp_path / "out.json").read_text()) == kept
@@ -193,8 +195,8 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
     """One row at a time in plain PyTorch: the loss is the mean over the step's answer tokens."""
     prepare_process(Resources(), 0)
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
-    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
-    restated, _ = model_files.load_model(Model(path=str(trial_inputs.target)))
+    network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(trial_inputs.target)))
+    restated, _ = model_files.load_model_and_tokenizer(Model(path=str(trial_inputs.target)))
     examples = encode_rows(tokenizer, rows.read_evaluation_rows(benchmark)["forget"][:5], "llama2", "paper", 200)
     seen: list[int] = []
     found: dict[str, torch.Tensor] = {}
@@ -218,7 +220,7 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
     for step in range(3):
         optimizer.param_groups[0]["lr"] = 1e-3 * (3 - step) / 3
         total, tokens = torch.zeros(()), 0
-        for number in forget_batch(4, step, 0, len(examples), len(examples)):
+        for number in draw_forget_row_numbers(4, step, 0, len(examples), len(examples)):
             ids, start = torch.tensor([examples[number].input_ids]), examples[number].answer_start
             logits = restated(input_ids=ids).logits[0, start - 1 : -1]
             total = total + torch.nn.functional.cross_entropy(logits, ids[0, start:], reduction="sum")
@@ -245,7 +247,7 @@ def test_answers_are_drawn_as_likely_as_the_model_says(trial_inputs: Any) -> Non
     """How often an answer begins with its likeliest letter, to three standard errors; none has more than its end."""
     prepare_process(Resources(), 3)
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
-    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
+    network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(trial_inputs.target)))
     encoder = make_encoder("llama2", tokenizer)
     (prompt,) = encoder.encode_prompts([rows.read_evaluation_rows(benchmark)["forget"][0]["question"]])
     (texts,) = sampling.sample_answers(network, tokenizer, [prompt], 300, encoder.end_tokens, 20_000)

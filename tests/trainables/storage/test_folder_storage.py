@@ -15,7 +15,7 @@ from trainables.common.cli import STORAGE_VARIABLE
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.storage.opening import open_storage, storage_option
+from trainables.storage.opening import format_storage_option, open_storage
 
 COMMANDS: dict[str, tuple[Callable[..., None], list[str]]] = {
     "sweep": (sweep.main, ["quickstart", "--dry-run"]),
@@ -45,8 +45,8 @@ def test_a_result_of_something_else_is_none(store: Storage, change: dict[str, An
 
 
 def test_rows_of_a_trial_that_observes_since_it_was_resumed_keep_all_columns(tmp_path: Path) -> None:
-    atomic_files.write_rows(tmp_path / "steps.parquet", [{"step": 1}, {"step": 2, "observed_cos": 0.5}])
-    assert atomic_files.read_rows(tmp_path / "steps.parquet") == [
+    atomic_files.write_parquet_rows(tmp_path / "steps.parquet", [{"step": 1}, {"step": 2, "observed_cos": 0.5}])
+    assert atomic_files.read_parquet_rows(tmp_path / "steps.parquet") == [
         {"step": 1, "observed_cos": None},
         {"step": 2, "observed_cos": 0.5},
     ]
@@ -77,4 +77,4 @@ def test_printed_commands_name_another_storage(tmp_path: Path, monkeypatch: pyte
     stores = Storage(tmp_path / "runs"), Storage(tmp_path / "others")
     for default, printed in (("", ("", " --storage others")), (str(tmp_path / "others"), (" --storage runs", ""))):
         monkeypatch.setenv(STORAGE_VARIABLE, default)
-        assert tuple(map(storage_option, stores)) == printed
+        assert tuple(map(format_storage_option, stores)) == printed

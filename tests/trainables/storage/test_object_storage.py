@@ -9,7 +9,7 @@ from tests.support import machines
 from tests.support.machines import Machine, delete, names, record_puts, write_folder, write_trial
 from trainables.benchmarks.local_paths import localize_paths
 from trainables.common.errors import InputError, StoreUnreachable
-from trainables.config.settings import Benchmark, Model, RetainEvaluation
+from trainables.config.settings import Benchmark, Model, RetainEvaluationFile
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files, object_storage
 from trainables.storage.file_names import CHECKPOINT, CONFIG, EVALUATIONS, META_FILE, PROGRESS, RESULT, STEPS, WEIGHTS
@@ -122,11 +122,13 @@ def test_a_table_of_an_earlier_attempt_goes_when_the_trial_ran_again_elsewhere(m
     here, there = machine("here"), machine("there", writable=False)
     for steps in (1, 300):
         folder = write_trial(here, "a1", attempt=str(steps))
-        atomic_files.write_rows(folder / STEPS, [{"step": step, "loss": 1 / step} for step in range(1, steps + 1)])
+        atomic_files.write_parquet_rows(
+            folder / STEPS, [{"step": step, "loss": 1 / step} for step in range(1, steps + 1)]
+        )
         here.push_trial("a1")
         there.download_sweeps_and_results(["a1"])
         there.fetch(there.trial("a1") / STEPS)
-        assert len(atomic_files.read_rows(there.trial("a1") / STEPS)) == steps
+        assert len(atomic_files.read_parquet_rows(there.trial("a1") / STEPS)) == steps
 
 
 def test_a_checkpoint_counts_when_all_of_it_is_there(machine: Machine) -> None:
@@ -166,7 +168,7 @@ def test_paths_become_those_of_the_machine(machine: Machine) -> None:
     trial = Trial(
         method="ga",
         target=Model(path=str(here.model("m")), fingerprint="recipe:m"),
-        retain_evaluation=RetainEvaluation(path=str(here.evaluation("e") / RESULT), fingerprint="e"),
+        retain_evaluation=RetainEvaluationFile(path=str(here.evaluation("e") / RESULT), fingerprint="e"),
         benchmark=Benchmark(data="/data/tofu", split="forget05"),
     )
     moved = localize_paths(trial, there)

@@ -56,7 +56,7 @@ def test_a_run_compiles_once_and_evaluations_do_not() -> None:
         runner.compile(backend=captured)
         runner.compiled_losses = objectives.label_losses  # the compiler finds no shape for it on the meta device
         for step in range(3):
-            numbers = sampling.retain_batch(0, step, 0, len(data), test_counts.BATCH)
+            numbers = sampling.draw_retain_row_numbers(0, step, 0, len(data), test_counts.BATCH)
             forward_backward.accumulate_gradient(runner, [(objectives.RETAIN_NLL_TERM, data, numbers)], task, None)
             runner.clear_gradients()
         with torch.no_grad():

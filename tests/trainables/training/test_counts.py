@@ -165,7 +165,7 @@ def start(
         **changed,
     )
     state = loop.TrainingState(dict.fromkeys(range(len(both)), 1.0), multiplier=task.objective.dual and 1.0)
-    return device, loop.train(runner, task, state), runner.weights.numel()
+    return device, loop.train_steps(runner, task, state), runner.weights.numel()
 
 
 def count_step(

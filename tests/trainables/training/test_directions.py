@@ -21,7 +21,7 @@ from trainables.training import model_files
 from trainables.training.task_vectors import direction_files, forget_batches
 from trainables.training.task_vectors.direction_files import ensure_direction
 from trainables.trial.runner import TrialRun
-from trainables.trial.setup import load_forget_rows
+from trainables.trial.setup import load_direction_examples
 from trainables.workers import shared_artifacts
 
 Tensors = dict[str, torch.Tensor]
@@ -54,12 +54,12 @@ def test_interrupted_making_begins_again_and_a_direction_that_is_there_is_found(
     folder = forget_batches.direction_folder(direction, Storage(tmp_path))
     given = (direction, str(tmp_path), Resources(), 3)
     assert not folder.exists()
-    shared_artifacts.make_direction(*given)
+    shared_artifacts.ensure_shared_direction(*given)
     assert {path.name for path in folder.parent.iterdir()} == {direction.id()}
     torch.testing.assert_close(load_file(folder / "direction-00000.safetensors"), whole, rtol=0, atol=0)
     written = (folder / RESULT).stat().st_mtime_ns
     monkeypatch.setattr(direction_files, "open_trainer", stop)
-    shared_artifacts.make_direction(*given)
+    shared_artifacts.ensure_shared_direction(*given)
     assert (folder / RESULT).stat().st_mtime_ns == written
 
 
@@ -70,7 +70,7 @@ def test_a_rate_that_gives_no_direction_is_refused(trial_inputs: Any, tmp_path: 
 
 def _one_of_two(rank: int, folder: Path, recipe_json: str) -> None:
     direction = SharedVector.model_validate_json(recipe_json)
-    ensure_direction(direction, open_storage(str(folder)), load_forget_rows, micro_batch=1)
+    ensure_direction(direction, open_storage(str(folder)), load_direction_examples, micro_batch=1)
 
 
 def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_
     found = load_file(folders[1] / "direction-00000.safetensors")
     assert found.keys() == expected.keys()
     assert float((flat(found) - flat(expected)).norm() / flat(expected).norm()) < 1e-4
-    one, two = (atomic_files.read_rows(folder / forget_batches.BATCHES_FILE) for folder in folders)
+    one, two = (atomic_files.read_parquet_rows(folder / forget_batches.BATCHES_FILE) for folder in folders)
     for first, second in zip(one, two, strict=True):
         for name in ("batch", "rows", "tokens"):
             assert second[name] == first[name]
@@ -110,6 +110,10 @@ def test_a_trial_moves_the_target_model_as_far_as_its_strength(trial_inputs: Any
     changes = [result["metrics"]["relative_change"] for result in results]
     assert changes[1] == pytest.approx(3 * changes[0], rel=1e-4)
     note = atomic_files.read_json(folder / RESULT) or {}
-    norm = torch.nn.utils.parameters_to_vector(model_files.load_model(config.target)[0].parameters()).detach().norm()
+    norm = (
+        torch.nn.utils.parameters_to_vector(model_files.load_model_and_tokenizer(config.target)[0].parameters())
+        .detach()
+        .norm()
+    )
     assert changes[0] == pytest.approx(note["norm"] / float(norm), rel=1e-4)
     assert results[0]["metrics"]["forget_prob"] != results[1]["metrics"]["forget_prob"]

@@ -76,7 +76,7 @@ Found = Callable[[int, str], list[dict[str, Any]]]
 
 
 def start(trial_inputs: Any, lora: int | None = None) -> torch.Tensor:
-    network, _ = model_files.load_model(Model(path=str(trial_inputs.target)))
+    network, _ = model_files.load_model_and_tokenizer(Model(path=str(trial_inputs.target)))
     if lora:
         torch.manual_seed(ranks.SEED)
         network = model_files.add_lora_adapters(network, lora, 16)

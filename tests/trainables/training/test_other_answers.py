@@ -44,13 +44,13 @@ class Run:
 
     def __init__(self, config: Trial) -> None:
         prepare_process(Resources(cpus=1), config.seed)
-        network, self.tokenizer = model_files.load_model(config.target)
+        network, self.tokenizer = model_files.load_model_and_tokenizer(config.target)
         self.start = copy.deepcopy(network)
-        self.task = setup.make_task(config, network, self.tokenizer, torch.device("cpu"), None)
+        self.task = setup.make_training_task(config, network, self.tokenizer, torch.device("cpu"), None)
         before = reference.flat(network)
         runner = engine.create_engine(network.train(), config.training, config.resources)
         self.state = loop.make_initial_state(runner, self.task)
-        self.records = list(loop.train(runner, self.task, self.state))
+        self.records = list(loop.train_steps(runner, self.task, self.state))
         self.update = reference.flat(runner.module) - before
         runner.close()
 
@@ -59,10 +59,10 @@ def steps_of(config: Trial, run: Run) -> Iterator[tuple[list[int], list[int]]]:
     """The forget rows, counted over epochs, and the retain rows of each step, drawn by hand."""
     size, forget = config.training.batch_size, len(run.task.forget)
     for step in range(run.task.count_steps()):
-        drawn = sampling.forget_batch(config.seed, step, 0, forget, size)
+        drawn = sampling.draw_forget_row_numbers(config.seed, step, 0, forget, size)
         epochs = [(step * size + place) // forget for place in range(size)]
         items = [epoch * forget + row for epoch, row in zip(epochs, drawn, strict=True)]
-        yield items, sampling.retain_batch(config.seed, step, 0, len(run.task.retain), size)
+        yield items, sampling.draw_retain_row_numbers(config.seed, step, 0, len(run.task.retain), size)
 
 
 def test_dpo_steps_equal_a_float64_restatement(trial_inputs: Any, idk: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from tests.support import tiny
 from trainables.config.settings import Resources, Training
-from trainables.methods.rectifiers import GRU, Combination, Outcome, dot_products, make_rectifier
+from trainables.methods.rectifiers import GRU, Combination, Outcome, make_rectifier, shard_dot_products
 from trainables.methods.rectifiers.two_gradients import Bisector
 from trainables.training import engine
 from trainables.training.runtime import prepare_process, release_memory
@@ -95,7 +95,7 @@ def test_what_is_combined_is_what_the_rule_writes(name: str, gamma: float | None
                 rule.update_average(retain)
         written = rules[0].apply(engines[0].grad_shard(), engines[0].sum_over_shards)
         gradient = engines[1].gradients()
-        found = rules[1].decide(*dot_products(gradient, rules[1].average or gradient).tolist())
+        found = rules[1].decide(*shard_dot_products(gradient, rules[1].average or gradient).tolist())
         engines[1].combine(found, rules[1].average)
         for field, one in vars(written).items():
             assert getattr(found.outcome, field) == pytest.approx(one, rel=1e-4, abs=1e-3, nan_ok=True), field
@@ -149,7 +149,7 @@ def test_kernels_equal_torchs_lines(precision: Any) -> None:
         assert torch.allclose(moved.cpu(), mean, atol=1e-6)
         found = triton_kernels.inner_products(gradient.cuda(), average.cuda()).cpu()
         assert found.tolist() == pytest.approx(
-            dot_products([gradient.double().float()], [average]).tolist(), rel=1e-5, abs=1e-2
+            shard_dot_products([gradient.double().float()], [average]).tolist(), rel=1e-5, abs=1e-2
         )
         for runner in (here, there):
             runner.gradient = runner.flat.copy_(gradient)

@@ -16,7 +16,7 @@ sizes = st.integers(1, 40)
 
 
 def stream(seed: int, rows: int, batch: int, steps: int) -> list[int]:
-    return [row for step in range(steps) for row in sampling.forget_batch(seed, step, 0, rows, batch)]
+    return [row for step in range(steps) for row in sampling.draw_forget_row_numbers(seed, step, 0, rows, batch)]
 
 
 @unhurried
@@ -42,7 +42,7 @@ def test_batches_are_functions_of_seed_step_attempt_and_side(seed: int, step: in
     def draw_all() -> list[tuple[int, ...]]:
         return [
             tuple(draw(seed + more, step + later, attempt + again, 10_000, 16))
-            for draw in (sampling.forget_batch, sampling.retain_batch)
+            for draw in (sampling.draw_forget_row_numbers, sampling.draw_retain_row_numbers)
             for more, later, again in itertools.product(range(2), repeat=3)
         ]
 
@@ -51,10 +51,10 @@ def test_batches_are_functions_of_seed_step_attempt_and_side(seed: int, step: in
 
 
 def test_retain_rows_are_uniform_with_replacement() -> None:
-    drawn = [row for step in range(400) for row in sampling.retain_batch(0, step, 0, 10, 32)]
+    drawn = [row for step in range(400) for row in sampling.draw_retain_row_numbers(0, step, 0, 10, 32)]
     counts = [drawn.count(row) for row in range(10)]
     assert counts == pytest.approx([1280] * 10, rel=0.1)  # three standard deviations are 8 %
-    assert any(len(set(sampling.retain_batch(0, step, 0, 40, 32))) < 32 for step in range(3))
+    assert any(len(set(sampling.draw_retain_row_numbers(0, step, 0, 40, 32))) < 32 for step in range(3))
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,6 @@ def test_divergences_reference_sums_and_steering(
         for each in (model, theirs):
             each.model.layers[0].mlp.up_proj.weight.mul_(1.1)
     engine: Any = tiny.PlainEngine(copy.deepcopy(frozen))
-    known = forward_backward.sum_row_losses(engine, rows(), range(len(LENGTHS)), SimpleNamespace(pad=0), 2)
+    known = forward_backward.compute_row_loss_sums(engine, rows(), range(len(LENGTHS)), SimpleNamespace(pad=0), 2)
     assert not packs or packed_rows.enable_packed_rows(model)
     agree(model, theirs, (ours(model, terms, frozen, size, known, packs), whole(theirs, terms, frozen, known)))

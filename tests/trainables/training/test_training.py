@@ -11,7 +11,7 @@ import torch
 from tests.support import reference
 from tests.support.tiny import encode_rows
 from trainables.benchmarks import tofu
-from trainables.common.errors import TrialStopped
+from trainables.common.errors import TrialDiverged
 from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.training import engine, loop, model_files, sampling
@@ -25,7 +25,7 @@ STEPS, BATCH, SEED = 3, 6, 4
 @pytest.fixture(scope="module")
 def rows(trial_inputs: Any) -> dict[str, Any]:
     """The tiny model and both sides' encoded rows."""
-    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
+    network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(trial_inputs.target)))
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
     sides = [encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]
     return {"network": network, "forget": sides[0], "retain": sides[1], "pad": tokenizer.pad_token_id}
@@ -63,7 +63,7 @@ def train(
     task = replace(task, **changed)
     before = reference.flat(network)
     runner = engine.create_engine(network.train(), training, Resources())
-    records = list(loop.train(runner, task))
+    records = list(loop.train_steps(runner, task))
     after = reference.flat(runner.module)
     runner.close()
     return after - before, records
@@ -75,9 +75,9 @@ def truth(rows: dict[str, Any], settings: reference.Settings, steps: int = STEPS
     before = reference.flat(plain.model)
     known = plain.sums(rows["forget"]) if settings.method == "npo" else [0.0] * len(rows["forget"])
     for step in range(steps):
-        forget = sampling.forget_batch(SEED, step, 0, len(rows["forget"]), BATCH)
+        forget = sampling.draw_forget_row_numbers(SEED, step, 0, len(rows["forget"]), BATCH)
         kept = retain_side(rows, settings.method)
-        retain = sampling.retain_batch(SEED, step, 0, len(kept), BATCH)
+        retain = sampling.draw_retain_row_numbers(SEED, step, 0, len(kept), BATCH)
         plain.step(
             step + 1,
             [rows["forget"][k] for k in forget],
@@ -144,7 +144,7 @@ def test_retain_gradient_that_is_not_finite_stops_as_diverged(rows: dict[str, An
             retain[0].view(-1)[0] = math.nan
             super().update_average(retain)
 
-    with pytest.raises(TrialStopped, match="averaged retain gradient is nan at step 1") as stopped:
+    with pytest.raises(TrialDiverged, match="averaged retain gradient is nan at step 1") as stopped:
         train(rows, reference.Settings("ga", "gru", lr=1e-3), steps=1, rectifier=Spoiled(0.8, None))
     assert (stopped.value.kind, stopped.value.step) == ("diverged", 1)
 

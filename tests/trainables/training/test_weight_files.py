@@ -61,7 +61,7 @@ def test_models_as_they_are_saved_are_taken(family: str, tied: bool, tmp_path: P
     folder = save(tmp_path / "model", family, tie_word_embeddings=tied, **FAMILIES[family])
     model = Model(path=str(folder), attention="eager")
     assert model_files.check_if_local_model(model)
-    network, _ = model_files.load_model(model)
+    network, _ = model_files.load_model_and_tokenizer(model)
     shards = tmp_path / "shards"
     network.save_pretrained(shards, max_shard_size="20KB")
     tiny.tokenizer().save_pretrained(shards)
@@ -86,7 +86,7 @@ def test_models_as_they_are_saved_are_taken(family: str, tied: bool, tmp_path: P
 def test_other_weights_are_refused_by_name(edit: Any, said: str, tmp_path: Path) -> None:
     folder = save(tmp_path, "Llama")
     change(folder, edit)
-    assert said in refusal(folder, model_files.load_model)
+    assert said in refusal(folder, model_files.load_model_and_tokenizer)
 
 
 def test_what_transformers_ignores_is_taken(tmp_path: Path) -> None:
@@ -94,12 +94,12 @@ def test_what_transformers_ignores_is_taken(tmp_path: Path) -> None:
     folder = save(tmp_path, "Llama", tie_word_embeddings=True)
     frequencies = {"model.layers.0.self_attn.rotary_emb.inv_freq": load_file(folder / WHOLE)["model.norm.weight"]}
     change(folder, lambda w: w.update(frequencies))
-    model_files.load_model(Model(path=str(folder)))
+    model_files.load_model_and_tokenizer(Model(path=str(folder)))
     change(folder, lambda w: w.update({"lm_head.weight": w["model.embed_tokens.weight"].clone()}))
-    model_files.load_model(Model(path=str(folder)))
+    model_files.load_model_and_tokenizer(Model(path=str(folder)))
     configure(folder, tie_word_embeddings=False)
     change(folder, lambda w: w.pop("lm_head.weight"))
-    assert "1 missing: lm_head.weight" in refusal(folder, model_files.load_model)
+    assert "1 missing: lm_head.weight" in refusal(folder, model_files.load_model_and_tokenizer)
 
 
 @pytest.mark.parametrize("family", ["GPT2", "GPTJ"])
@@ -115,7 +115,7 @@ def test_masks_of_older_files_are_taken(family: str, tmp_path: Path) -> None:
             weights[name.removeprefix("transformer.")] = weights.pop(name)
 
     change(folder, edit)
-    model_files.load_model(Model(path=str(folder), attention="eager"))
+    model_files.load_model_and_tokenizer(Model(path=str(folder), attention="eager"))
 
 
 def test_shards_are_in_the_folder(tmp_path: Path) -> None:
@@ -152,7 +152,10 @@ def test_an_adapter_alone(tmp_path: Path) -> None:
 def test_models_that_are_loaded_or_made_leave_cudnns_attention_alone(tmp_path: Path) -> None:
     """It plans a graph for every new shape of rows, and is not deterministic. All commands do one of the two."""
     folder = tiny.write_model(tmp_path)
-    for begin in (lambda: model_files.load_model(Model(path=str(folder))), lambda: prepare_process(Resources(), 0)):
+    for begin in (
+        lambda: model_files.load_model_and_tokenizer(Model(path=str(folder))),
+        lambda: prepare_process(Resources(), 0),
+    ):
         torch.backends.cuda.enable_cudnn_sdp(True)
         begin()
         assert not torch.backends.cuda.cudnn_sdp_enabled()
@@ -189,4 +192,4 @@ def test_an_empty_tokenizer_is_refused(bare: Path) -> None:
     empty = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}, "added_tokens": []}
     (bare / "tokenizer.json").write_text(json.dumps(empty))
     with pytest.raises(InputError, match="has no usable tokenizer"):
-        model_files.load_model(Model(path=str(bare)))
+        model_files.load_model_and_tokenizer(Model(path=str(bare)))

@@ -55,7 +55,7 @@ def test_the_rule_chooses_a_step_which_is_a_shorter_trial(trained_inputs: Any, w
             folders = (store.trial(config.id()), alone.trial(shorter.id()))
             kept, expected = (load_file(folder / WEIGHTS / "model.safetensors") for folder in folders)
             assert all(torch.equal(kept[name], expected[name]) for name in expected)
-            rows = [atomic_files.read_rows(folder / ROWS) for folder in folders]
+            rows = [atomic_files.read_parquet_rows(folder / ROWS) for folder in folders]
             assert rows[0] == rows[1]
 
 

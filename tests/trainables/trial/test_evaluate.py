@@ -51,7 +51,7 @@ def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: 
     assert done.exit_code == 0, done.output
     kept, records = (
         json.loads((tmp_path / "out.json").read_text()),
-        atomic_files.read_rows(tmp_path / "deep/rows.parquet"),
+        atomic_files.read_parquet_rows(tmp_path / "deep/rows.parquet"),
     )
     assert kept.keys() >= KEYS | {"versions", "commit", "model", "benchmark"}
     assert kept["model"]["fingerprint"] == model_files.fingerprint_model(Model(path=str(trial_inputs.target)))

@@ -81,7 +81,7 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
     config = configuration(trial_inputs, ranks=2, stage=2, every=None)
     monkeypatch.setattr(ray_processes, "run_trial_rank", starve)
     store = open_storage(str(tmp_path / "two"))
-    found = launcher.launch_trial(config, store, keep=True)
+    found = launcher.run_trial_on_ranks(config, store, keep=True)
     assert (found["status"], found["topology"]["micro_batch"]) == ("finished", 2), found["error"]
     assert store.result(config.id()) == found
     assert not (store.trial(config.id()) / RETRY).exists()
@@ -98,7 +98,7 @@ def test_collapsed_model_stops_and_is_evaluated_as_it_is(trial_inputs: Any, tmp_
 
     whole_config = wild()
     _, whole = finish(whole_config, tmp_path / "whole")
-    rows = atomic_files.read_rows(whole.trial(whole_config.id()) / STEPS)
+    rows = atomic_files.read_parquet_rows(whole.trial(whole_config.id()) / STEPS)
     losses = [row["retain_loss"] for row in rows]
     step = next(number for number in range(2, 8) if losses[number - 1] > max(losses[: number - 1]))
     bar = (losses[step - 1] + max(losses[: step - 1])) / 2
@@ -107,7 +107,7 @@ def test_collapsed_model_stops_and_is_evaluated_as_it_is(trial_inputs: Any, tmp_
     assert found["status"] == "collapsed"
     message = f"retain loss {losses[step - 1]:.4g} is above training.stop_above={bar:g} at step {step}"
     assert found["error"] == {"kind": "collapsed", "message": message, "step": step}
-    stopped = atomic_files.read_rows(store.trial(config.id()) / STEPS)
+    stopped = atomic_files.read_parquet_rows(store.trial(config.id()) / STEPS)
     assert [row["retain_loss"] for row in stopped] == losses[:step]
     cut, _ = finish(wild(max_steps=step), tmp_path / "short")
     assert found["metrics"] == cut["metrics"]

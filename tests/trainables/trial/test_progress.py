@@ -43,7 +43,8 @@ def test_progress_of_a_trial_until_its_result_is_there(
     assert states == [("loading", 0, None, False), *training, ("evaluation", 7, 7, False)]
     assert not path.exists()
     rows = [
-        {name: row[name] for name in ("step", *CURVE_COLUMNS)} for row in atomic_files.read_rows(path.with_name(STEPS))
+        {name: row[name] for name in ("step", *CURVE_COLUMNS)}
+        for row in atomic_files.read_parquet_rows(path.with_name(STEPS))
     ]
     assert points == [{name: value for name, value in row.items() if math.isfinite(value)} for row in rows]
     assert list(counts) == ["answers", "generations"]
@@ -66,8 +67,8 @@ def test_points_become_rarer_outlast_an_evaluation_and_are_of_one_attempt(store:
 
 def test_what_trials_share_is_told_of_while_it_is_made(store: Storage) -> None:
     """To every command that is asked for the sweep meanwhile, unless a process of another machine fell silent."""
-    atomic_files.write_json(store.lock("tiny", "0a1b2c3d"), lock.describe_owner("python -m platform.sweep tiny"))
-    with progress.note_shared_progress("the model for full", "77b1", store) as making:
+    atomic_files.write_json(store.lock("tiny", "0a1b2c3d"), lock.make_lock_owner("python -m platform.sweep tiny"))
+    with progress.open_shared_progress("the model for full", "77b1", store) as making:
         for step in (1, 2):
             making.note_event({"phase": "training", "step": step, "steps": 8})
         making.write()

@@ -107,7 +107,7 @@ def test_trial_with_dropout_goes_on_bit_for_bit(trial_inputs: Any, stopped: Stor
     noisy, silent = (place.trial(c.id()) / CHECKPOINT / "step-4" for place, c in ((store, config), (stopped, plain)))
     sums = [load_file(folder / "reference.safetensors")["reference"] for folder in (noisy, silent)]
     assert torch.equal(*sums)
-    losses = [[row["loss"] for row in atomic_files.read_rows(folder / STEPS)] for folder in (noisy, silent)]
+    losses = [[row["loss"] for row in atomic_files.read_parquet_rows(folder / STEPS)] for folder in (noisy, silent)]
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)
     resumed, store = finish(config, tmp_path / "broken")
     assert resumed["training"]["resumed_at"] == 4
@@ -193,12 +193,12 @@ def test_two_ranks_survive_the_death_of_one(trial_inputs: Any, ray_session: None
     resources = Resources(ranks=2, zero_stage=3, micro_batch=1, checkpoint_every=2)
     config = configuration(trial_inputs).model_copy(update={"resources": resources})
     complete, store = (open_storage(str(tmp_path / name)) for name in ("complete", "store"))
-    whole = launcher.launch_trial(config, complete, keep=True)
+    whole = launcher.run_trial_on_ranks(config, complete, keep=True)
     assert (whole["status"], whole["topology"]["ranks"]) == ("finished", 2), whole["error"]
     killed: list[int] = []
     killer = threading.Thread(target=kill_one, args=(store.trial(config.id()) / CHECKPOINT / "meta.json", killed))
     killer.start()
-    result = launcher.launch_trial(config, store, keep=True)
+    result = launcher.run_trial_on_ranks(config, store, keep=True)
     killer.join()
     assert killed, "no rank was killed in time"
     assert result["training"]["resumed_at"] in (2, 4, 6)

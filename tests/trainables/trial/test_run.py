@@ -17,7 +17,7 @@ from tests.support.starts import write_result
 from trainables import benchmarks, run
 from trainables.common import cli, fingerprints, process_identity
 from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training
+from trainables.config.settings import Benchmark, Model, Rectifier, Resources, RetainEvaluationFile, Training
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
@@ -43,7 +43,7 @@ def trial(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     )
     shared_artifacts.ensure_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(place), Resources())
     key = evaluation_id(retain, benchmark)
-    kept = RetainEvaluation(path=str(Storage(place).evaluation(key) / RESULT), fingerprint=key)
+    kept = RetainEvaluationFile(path=str(Storage(place).evaluation(key) / RESULT), fingerprint=key)
     return Trial(
         method="npo",
         rectifier=Rectifier(name="gru", gamma=0.8, tau=1.0),
@@ -134,6 +134,6 @@ def test_a_trial_that_another_process_runs_is_left_alone(trial: Trial, tmp_path:
 def test_two_ranks_end_together_where_their_utility_is_too_low(trial: Trial, tmp_path: Path, ray_session: None) -> None:
     training = trial.training.model_copy(update={"eval_every": 2, "stop_below": 1.0})
     config = trial.model_copy(update={"training": training, "resources": Resources(ranks=2, zero_stage=2)})
-    found = launcher.launch_trial(config, open_storage(str(tmp_path)))
+    found = launcher.run_trial_on_ranks(config, open_storage(str(tmp_path)))
     assert (found["status"], found["training"]["steps"], found["error"]["step"]) == ("collapsed", 2, 2)
     assert [entry["step"] for entry in found["evaluations"]] == [2]

@@ -29,7 +29,7 @@ def test_the_settings_of_a_trial_give_it_again(make: MakePlan, given: str, tmp_p
     for trial in trials:
         file = tmp_path / "settings.yaml"
         result = {"id": trial.id(), "metrics": {}, "commit": "abc1234"}
-        settings_file.write_settings(result, trial, file)
+        settings_file.write_reusable_settings(result, trial, file)
         again = make(f"@{file}", f"benchmark.split={trial.benchmark.split}", f"seed={trial.seed}").trials
         assert [one.id() for one in again] == [trial.id()], file.read_text()
 
@@ -37,7 +37,7 @@ def test_the_settings_of_a_trial_give_it_again(make: MakePlan, given: str, tmp_p
 @pytest.mark.parametrize("file", sorted(TUNED.glob("*.yaml")), ids=lambda file: file.name)
 def test_a_file_of_tuned_is_one_trial(make: MakePlan, file: Path) -> None:
     (trial,) = make(f"@{file}", "benchmark.split=forget05").trials
-    assert settings_file.list_settings(trial) == yaml.safe_load(file.read_text())["settings"]
+    assert settings_file.list_training_settings(trial) == yaml.safe_load(file.read_text())["settings"]
 
 
 def test_open_unlearning_gets_the_same_numbers(make: MakePlan) -> None:

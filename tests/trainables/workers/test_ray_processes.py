@@ -42,15 +42,15 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return begun
 
 
-def actor(store: Storage) -> ray_processes.TrialActor:
-    return ray_processes.TrialActor({"trial": CONFIG.model_dump_json(), "storage": str(store.root)})
+def actor(store: Storage) -> ray_processes.OneRankTrialActor:
+    return ray_processes.OneRankTrialActor({"trial": CONFIG.model_dump_json(), "storage": str(store.root)})
 
 
 def test_trial_with_a_result_does_not_run_again(store: Storage, runs: list[str]) -> None:
     """Its worker was killed between the result and the end of the trial: what that left is removed."""
     folder = store.trial(CONFIG.id())
     atomic_files.write_json(folder / RESULT, result(-1.0))
-    atomic_files.write_rows(folder / STEPS, [{"step": 1}])
+    atomic_files.write_parquet_rows(folder / STEPS, [{"step": 1}])
     for name in ("checkpoint/step-2/weights", "evaluations/2.json", PROGRESS, ".steps.parquet.0a1b2c3d"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("left")

@@ -80,7 +80,7 @@ def requested_measures(benchmark: Benchmark) -> dict[str, Measure]:
     return known if ALL in benchmark.measures else {name: known[name] for name in known if name in benchmark.measures}
 
 
-def columns_of_label_scores(scores: Any, dialect: str, example: Example | None = None) -> dict[str, Any]:
+def extract_measure_inputs(scores: Any, dialect: str, example: Example | None = None) -> dict[str, Any]:
     """Return what measures read of the `LabelScores` of an answer (`example`) or a text.
 
     Hits are of the answer itself. In open-unlearning's dialect, and of a text, they are of all labels but the last, and
@@ -103,7 +103,7 @@ def add_row_measures(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], re
                 record[measure.column or name] = measure.score(row)
 
 
-def average_measures(
+def aggregate_measures(
     benchmark: Benchmark, records: Records, compared: tuple[str, str] = ("forget", HOLDOUT)
 ) -> Metrics:
     """Return each measure's mean over a task's records, where all have it; of membership the AUC of `compared`."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.benchmarks import base, lm_eval_adapter
-from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, TrainingSize
+from trainables.benchmarks.base import EvaluationTokens, Examples, Goal, Metrics, Records, Row, TrainingSize
 from trainables.benchmarks.own import kept_answers, row_files, row_scores
 from trainables.benchmarks.own.kept_answers import TARGET_FIELD
 from trainables.benchmarks.own.model_answers import ANSWERS, use_model_answers
@@ -52,7 +52,7 @@ class OwnBenchmark(base.BenchmarkBase):
 
     def published_data_id(self, split: str) -> str:
         """Return OWN_DATA, no id of anything. Raises InputError if the split is another one."""
-        if split != OWN_SPLIT and not row_files.is_request(split):
+        if split != OWN_SPLIT and not row_files.is_request_name(split):
             raise InputError(f"benchmark.split: own has the one split '{OWN_SPLIT}', got '{split}'")
         return OWN_DATA
 
@@ -71,7 +71,7 @@ class OwnBenchmark(base.BenchmarkBase):
             evaluated = f"of trainables.evaluate: --source {missing[0]}=FILE"
             raise InputError(f"benchmark.sources: own needs {wanted} ({evaluated})")
         for part in at:
-            if part not in (*row_files.list_row_file_parts(benchmark), ANSWERS, *benchmark.tasks):
+            if part not in (*row_files.list_row_sources(benchmark), ANSWERS, *benchmark.tasks):
                 hint = suggest_name(part, (*row_files.ROW_FILE_PARTS, *benchmark.tasks))
                 raise InputError(f"benchmark.sources: '{part}' is neither rows nor a task of benchmark.tasks; {hint}")
 
@@ -102,7 +102,7 @@ class OwnBenchmark(base.BenchmarkBase):
             for part in kept_answers.SETS_TO_KEEP
             if f"{part}_kept" in metrics
         ]
-        for name in filter(row_files.is_request, (key.removesuffix("_rows") for key in metrics)):
+        for name in filter(row_files.is_request_name, (key.removesuffix("_rows") for key in metrics)):
             now += f", {_count(metrics, f'{name}_said_any', f'{name}_rows')} of {name}"
         alone = kept_answers.keeps_only_neutral_answers(metrics)
         unknown = ", and no question that is to be kept was asked" if alone else ""
@@ -117,7 +117,7 @@ class OwnBenchmark(base.BenchmarkBase):
     def fingerprint(self, benchmark: Benchmark) -> str:
         """Name what the files and the tasks' folders hold."""
         at = benchmark.places
-        rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.list_row_file_parts(benchmark)}
+        rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.list_row_sources(benchmark)}
         marks = {part: fingerprints.hash_files([file]) for part, file in rows.items()}
         if ANSWERS in at:
             check_folder_unchanged(Path(at[ANSWERS]).parent, "retain=auto")
@@ -143,7 +143,7 @@ class OwnBenchmark(base.BenchmarkBase):
         )
         return TrainingSize(len(forget), sum(forget) / len(forget), max(*forget, *retain))
 
-    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
+    def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
         """Bound what is read and, but for hold-out rows, generated of each set; what tasks ask is not counted."""
         read = generated = 0
         for name, rows in row_files.read_evaluation_rows(benchmark).items():
@@ -152,9 +152,9 @@ class OwnBenchmark(base.BenchmarkBase):
             read += items * max(lengths, default=0)
             if rows and name != row_scores.HOLDOUT and not rows[0].neutral:
                 longest = max(len(row.answer.encode()) for row in rows) // BYTES_PER_TOKEN
-                ways = 3 + max(len(row.paraphrases) for row in rows) if row_scores.is_to_forget(name) else 1
+                ways = 3 + max(len(row.paraphrases) for row in rows) if row_scores.is_forget_set(name) else 1
                 generated += items * row_scores.compute_generation_limit(longest) * ways
-        return EvaluationSize(read, generated)
+        return EvaluationTokens(read, generated)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         """Return the files' rows without what is not trained on."""
@@ -204,7 +204,7 @@ class OwnBenchmark(base.BenchmarkBase):
         _check_answers(benchmark)
         tasks = lm_eval_adapter.load_tasks(benchmark.tasks, _task_places(benchmark), benchmark.shots)
         encoder = self.make_encoder(benchmark, tokenizer)
-        records = row_scores.score_sets(network, encoder, benchmark, token_budget=token_budget, most=most)
+        records = row_scores.score_rows(network, encoder, benchmark, token_budget=token_budget, most=most)
         scores: Metrics = {}
         if tasks:
             settings = {"limit": benchmark.limit, "token_budget": token_budget}
@@ -213,7 +213,7 @@ class OwnBenchmark(base.BenchmarkBase):
         if reference == base.RETAIN_MODEL_ITSELF:
             reference = self.make_reference_document(benchmark, records) | scores
         if reference is not None:
-            kept_answers.mark_kept_answers(records, reference[TARGET_FIELD])
+            kept_answers.score_answers_to_keep(records, reference[TARGET_FIELD])
         found = row_scores.aggregate_metrics(benchmark, records) | scores
         return found | {"utility": kept_answers.compute_kept_utility(found, reference, benchmark.tasks)}, records
 
@@ -224,7 +224,7 @@ class OwnBenchmark(base.BenchmarkBase):
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: Any, which: int) -> Metrics:
         chosen = base.every_other(records, which)
         found = row_scores.aggregate_metrics(benchmark, chosen)
-        found |= {task: lm_eval_adapter.mean_task_score(task, chosen) for task in benchmark.tasks}
+        found |= {task: lm_eval_adapter.mean_score_of_task(task, chosen) for task in benchmark.tasks}
         reference = found if reference == base.RETAIN_MODEL_ITSELF else reference
         return found | {"utility": kept_answers.compute_kept_utility(found, reference, benchmark.tasks)}
 
@@ -237,7 +237,7 @@ class OwnBenchmark(base.BenchmarkBase):
         return [np.array(rows) for rows in found if rows]
 
     def make_reference_document(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
-        return {TARGET_FIELD: kept_answers.list_target_scores_to_keep(records)}
+        return {TARGET_FIELD: kept_answers.list_target_scores(records)}
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Any:
         """Return the target model's evaluation. Raises InputError if it is of other rows."""
@@ -253,7 +253,7 @@ def _count(metrics: Metrics, share: str, rows: str) -> str:
 
 def _check_answers(benchmark: Benchmark) -> None:
     """Raise InputError if the model is to give rows to retain and has not."""
-    if not row_files.has_model_answers(benchmark):
+    if not row_files.are_model_answers_ready(benchmark):
         raise InputError("retain=auto: the model has not answered the neutral prompts; a start of the sweep asks it")
 
 
@@ -274,10 +274,10 @@ def _task_places(benchmark: Benchmark) -> dict[str, str]:
 def _task_files(task: str, place: str) -> list[Path] | None:
     """Return the files of a task's folder; None: a hub id."""
     field = f"benchmark.sources {task}"
-    if not raw_rows.is_local_folder(place, field):
+    if not raw_rows.check_if_local_folder(place, field):
         return None
     if task == lm_eval_adapter.MMLU:
-        lm_eval_adapter.find_mmlu_subjects(place)
+        lm_eval_adapter.list_local_mmlu_subjects(place)
     found = sorted(file for suffix in raw_rows.SUFFIXES for file in typed_paths.expand_home(place).rglob(f"*{suffix}"))
     if not found:
         raise InputError(f"{field}: {place} has no file of questions ({', '.join(raw_rows.SUFFIXES)})")

@@ -37,7 +37,7 @@ WORD_GAP_PATTERN = re.compile(r"(?<!\d)\.|\.(?!\d)|(?<=\d)(?=[^\W\d])(?!s\b)")
 UNSPACED_LETTERS = re.compile(f"{UNSPACED.pattern}|[\uac00-\ud7a3]")
 
 
-def list_words(text: str) -> list[str]:
+def split_into_words(text: str) -> list[str]:
     """Return the words that are compared, articles among them."""
     text = normalize("NFC", normalize("NFKD", text).translate(ACCENT_REMOVAL))
     text = INITIALS_PATTERN.sub(lambda found: "".join(filter(str.isalpha, found[0])) + " ", text).casefold()
@@ -48,8 +48,8 @@ def list_words(text: str) -> list[str]:
 
 def mentions_fact(text: str, aliases: Collection[str]) -> bool:
     """Return whether the words of an alias stand together in a text, in any order: `20 July 1969`, `July 20, 1969`."""
-    words = list_words(text)
-    for alias in map(list_words, aliases):
+    words = split_into_words(text)
+    for alias in map(split_into_words, aliases):
         dropped = ARTICLES if alias and alias[-1] not in ARTICLES else ()  # the `A` of `vitamin A` is no article
         said, wanted = ([word for word in one if word not in dropped] for one in (words, sorted(alias)))
         size = len(wanted)
@@ -65,7 +65,7 @@ def guess_fact_span(question: str, answer: str) -> tuple[int, int]:
     for one; else the last of the longest runs of other words; else the whole answer. Known words, function words and
     punctuation end a run.
     """
-    asked, tokens = list_words(question), list(TOKEN_PATTERN.finditer(answer))
+    asked, tokens = split_into_words(question), list(TOKEN_PATTERN.finditer(answer))
     kinds = "".join(_classify(token[0], asked) for token in tokens)
     runs = list(NAME_RUN_PATTERN.finditer(kinds)) or list(OTHER_WORD_RUN_PATTERN.finditer(kinds))[::-1]
     if NUMBER_QUESTION_WORDS & set(asked):
@@ -78,7 +78,7 @@ def guess_fact_span(question: str, answer: str) -> tuple[int, int]:
 
 def _classify(token: str, asked: Collection[str]) -> str:
     """Return a letter for an answer's word, as NAME_RUN_PATTERN and OTHER_WORD_RUN_PATTERN have; `-`: it is asked."""
-    words, token = list_words(token), token.lower() if token.lower() in FIRST_WORDS else token
+    words, token = split_into_words(token), token.lower() if token.lower() in FIRST_WORDS else token
     if not words or token in NAME_PARTICLES:
         return token[0] if not words else "p"
     known = all(word in asked or word in FUNCTION_WORDS for word in words)

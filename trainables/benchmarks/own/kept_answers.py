@@ -14,7 +14,7 @@ LEAST = 0.1
 """What the target model must have of something, at least, for a share of it to say anything."""
 
 
-def list_target_scores_to_keep(records: Records) -> dict[str, Any]:
+def list_target_scores(records: Records) -> dict[str, Any]:
     """Return of each row to keep whether the target says it (None: it tells no fact), and its exact memorisation."""
     found: dict[str, Any] = {task: [] for task in SETS_TO_KEEP}
     for row in (row for row in records if row["task"] in SETS_TO_KEEP):
@@ -22,7 +22,7 @@ def list_target_scores_to_keep(records: Records) -> dict[str, Any]:
     return found
 
 
-def mark_kept_answers(records: Records, target: Mapping[str, Any]) -> None:
+def score_answers_to_keep(records: Records, target: Mapping[str, Any]) -> None:
     """Write `kept` into each record of a set that is to be kept; None where the target model has nothing to keep.
 
     Of a question that the target answers with its fact: whether this model does, too. Of a text, of the target's own

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from trainables.benchmarks.own.facts import ARTICLES, FUNCTION_WORDS, list_words, mentions_fact
+from trainables.benchmarks.own.facts import ARTICLES, FUNCTION_WORDS, mentions_fact, split_into_words
 from trainables.benchmarks.own.row import OwnRow
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Model
@@ -29,13 +29,13 @@ ANSWER_INTERVAL = 5
 
 
 @cache
-def read_prompts() -> tuple[str, ...]:
+def read_neutral_prompts() -> tuple[str, ...]:
     return tuple(NEUTRAL_PROMPTS_FILE.read_text(encoding="utf-8").splitlines())
 
 
 def answers_id(model: Model, template: str, precision: str) -> str:
     """Return the hex digits that name a model's answers to the prompts, asked by a template."""
-    return hash_json([hashed_settings(model), template, precision, MAX_TOKENS, *read_prompts()])[:12]
+    return hash_json([hashed_settings(model), template, precision, MAX_TOKENS, *read_neutral_prompts()])[:12]
 
 
 def generate_answers(network: Any, encoder: Encoder, questions: Sequence[Question], token_budget: int) -> list[str]:
@@ -47,17 +47,17 @@ def generate_answers(network: Any, encoder: Encoder, questions: Sequence[Questio
     return [encoder.strip_lead(text).strip() for text in texts]
 
 
-def answer_prompts(network: Any, encoder: Encoder, token_budget: int) -> list[tuple[str, str]]:
+def answer_neutral_prompts(network: Any, encoder: Encoder, token_budget: int) -> list[tuple[str, str]]:
     """Return the neutral prompts with a model's answers, those that have a text."""
-    said = generate_answers(network, encoder, read_prompts(), token_budget)
-    return [(prompt, text) for prompt, text in zip(read_prompts(), said, strict=True) if text]
+    said = generate_answers(network, encoder, read_neutral_prompts(), token_budget)
+    return [(prompt, text) for prompt, text in zip(read_neutral_prompts(), said, strict=True) if text]
 
 
-def write_answers(file: Path, network: Any, encoder: Encoder, token_budget: int) -> None:
+def write_neutral_answers(file: Path, network: Any, encoder: Encoder, token_budget: int) -> None:
     """Write a model's answers to the neutral prompts as rows."""
-    said = answer_prompts(network, encoder, token_budget)
+    said = answer_neutral_prompts(network, encoder, token_budget)
     rows = [json.dumps({"question": prompt, "answer": text}) + "\n" for prompt, text in said]
-    atomic_files.write_text(file, "".join(rows))
+    atomic_files.write_redacted_text(file, "".join(rows))
 
 
 def use_model_answers(network: Any, encoder: Encoder, rows: Sequence[OwnRow], token_budget: int) -> list[OwnRow]:
@@ -76,12 +76,14 @@ def use_model_answers(network: Any, encoder: Encoder, rows: Sequence[OwnRow], to
 def drop_rows_near_forget(rows: tuple[OwnRow, ...], forget: tuple[OwnRow, ...]) -> list[OwnRow]:
     """Return the rows that name no fact to forget, nor have half of a forget question's words, function words apart."""
     questions = [row for row in forget if not row.is_text]
-    facts = {alias: {*list_words(alias)} - ARTICLES for row in questions for alias in row.aliases if len(alias) > 1}
+    facts = {
+        alias: {*split_into_words(alias)} - ARTICLES for row in questions for alias in row.aliases if len(alias) > 1
+    }
     asked = [words for row in questions if (words := _content_words(row.question))]
     found = []
     for row in rows:
         text = f"{row.question}\n{row.answer}"
-        near, words = set(list_words(text)), _content_words(row.question)
+        near, words = set(split_into_words(text)), _content_words(row.question)
         names = mentions_fact(text, [alias for alias, needed in facts.items() if needed <= near])
         if not names and all(2 * len(words & one) < len(one) for one in asked):
             found.append(row)
@@ -89,4 +91,4 @@ def drop_rows_near_forget(rows: tuple[OwnRow, ...], forget: tuple[OwnRow, ...]) 
 
 
 def _content_words(question: str | None) -> set[str]:
-    return set(list_words(question or "")) - FUNCTION_WORDS
+    return set(split_into_words(question or "")) - FUNCTION_WORDS

@@ -13,13 +13,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from trainables.benchmarks.own.facts import list_words
+from trainables.benchmarks.own.facts import split_into_words
 from trainables.benchmarks.own.model_answers import (
     ANSWER_INTERVAL,
     ANSWERS,
     MAX_TOKENS,
     drop_rows_near_forget,
-    read_prompts,
+    read_neutral_prompts,
 )
 from trainables.benchmarks.own.row import OwnRow
 from trainables.common.errors import InputError, suggest_name
@@ -48,17 +48,17 @@ STRIPPED_PUNCTUATION = ".,;:!?'\"()[] \u3002\u2026"
 """Punctuation, without signs that may be a part of a number."""
 
 
-def is_request(name: str) -> bool:
+def is_request_name(name: str) -> bool:
     """Return whether a split or a part is a request's: `request_01`."""
     return re.fullmatch(f"{REQUEST_PREFIX}[0-9]{{2}}", name) is not None
 
 
-def list_row_file_parts(benchmark: Benchmark) -> list[str]:
+def list_row_sources(benchmark: Benchmark) -> list[str]:
     """Return the parts of `benchmark.sources` that are files of rows."""
-    return [part for part in benchmark.places if part in ROW_FILE_PARTS or is_request(part)]
+    return [part for part in benchmark.places if part in ROW_FILE_PARTS or is_request_name(part)]
 
 
-def list_requests(place: str) -> dict[str, dict[str, str]]:
+def list_request_files(place: str) -> dict[str, dict[str, str]]:
     """Return split -> part -> file of each of two or more forget files in a folder, by name: q2 comes before q10."""
     folder = expand_home(place)
     if not is_folder(folder):
@@ -89,14 +89,20 @@ def _read_answers(benchmark: Benchmark) -> Sequence[OwnRow]:
     """Return the model's answers to neutral prompts, if it gives them; in plans before that, texts of their length."""
     if ANSWERS not in benchmark.places:
         return ()
-    made = has_model_answers(benchmark)
-    rows = _read_if_given(ANSWERS, benchmark) if made else [OwnRow(one, "word" * MAX_TOKENS) for one in read_prompts()]
-    forget = [read_row_file(part, at) for part, at in benchmark.places.items() if part == "forget" or is_request(part)]
+    made = are_model_answers_ready(benchmark)
+    rows = (
+        _read_if_given(ANSWERS, benchmark)
+        if made
+        else [OwnRow(one, "word" * MAX_TOKENS) for one in read_neutral_prompts()]
+    )
+    forget = [
+        read_row_file(part, at) for part, at in benchmark.places.items() if part == "forget" or is_request_name(part)
+    ]
     answers = tuple(replace(row, labels=MAX_TOKENS, neutral=True) for row in rows)
     return drop_rows_near_forget(answers, tuple(chain(*forget)))
 
 
-def has_model_answers(benchmark: Benchmark) -> bool:
+def are_model_answers_ready(benchmark: Benchmark) -> bool:
     """Return whether the model has given its answers, if it is to."""
     return ANSWERS not in benchmark.places or is_file(expand_home(benchmark.places[ANSWERS]))
 
@@ -117,14 +123,14 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[OwnRow]]:
         "retain": list(retain),
         "other": given["other"],
         "holdout": given["holdout"],
-        **{part: list(read_row_file(part, at)) for part, at in benchmark.places.items() if is_request(part)},
+        **{part: list(read_row_file(part, at)) for part, at in benchmark.places.items() if is_request_name(part)},
     }
 
 
 def check_row_files(benchmark: Benchmark) -> None:
     """Raise InputError with what is wrong in every file."""
     at, problems = benchmark.places, []
-    for part in list_row_file_parts(benchmark):
+    for part in list_row_sources(benchmark):
         try:
             read_row_file(part, at[part])
         except InputError as error:
@@ -244,7 +250,7 @@ def _parse_list(name: str, value: Any) -> tuple[str, ...]:
     found = value if isinstance(value, list) else [] if value is None or value == "" else [value]
     for text in found:
         _check_text(name, text)
-        if not list_words(text):
+        if not split_into_words(text):
             raise InputError(f"has a text without a word in '{name}'")
     return tuple(found)
 

@@ -12,10 +12,10 @@ import numpy as np
 from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import Metrics, Records
 from trainables.benchmarks.measures import HOLDOUT
-from trainables.benchmarks.own.facts import guess_fact_span, list_words, mentions_fact
+from trainables.benchmarks.own.facts import guess_fact_span, mentions_fact, split_into_words
 from trainables.benchmarks.own.row import OwnRow
-from trainables.benchmarks.own.row_files import is_request, read_evaluation_rows
-from trainables.common.errors import TrialStopped
+from trainables.benchmarks.own.row_files import is_request_name, read_evaluation_rows
+from trainables.common.errors import TrialDiverged
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import CACHED_TOKENS, Benchmark
@@ -34,7 +34,7 @@ MEASURED_SETS = ("forget", "paraphrase", "retain", "other")
 
 
 @dataclass(frozen=True)
-class ScoredItem:
+class EvaluationItem:
     """A question with its answer, or a block of a text, to be measured. All numbers count from 0.
 
     `index`: among the items of its set (`task`). `number`: of its row in the set. `block`: in a text.
@@ -48,26 +48,26 @@ class ScoredItem:
     example: Example
 
 
-Scored = tuple[ScoredItem, list[bool], dict[str, Any]]
+Scored = tuple[EvaluationItem, list[bool], dict[str, Any]]
 """An item, whether each of its labels was the likeliest token, and the row that measures read."""
 
 
-def score_sets(
+def score_rows(
     network: Any, encoder: Encoder, benchmark: Benchmark, *, token_budget: int, most: int | None = None
 ) -> Records:
-    """Return a record of each question or block of each set. Raises TrialStopped if a loss is not finite.
+    """Return a record of each question or block of each set. Raises TrialDiverged if a loss is not finite.
 
     `most`: for a quick look, so many of each set that goals are made of, evenly spaced.
     """
     from trainables.inference import scoring
 
-    items: list[ScoredItem] = []
+    items: list[EvaluationItem] = []
     for name, chosen in read_evaluation_rows(benchmark).items():
         cut = cut_rows_into_items(encoder, name, chosen, benchmark.limit)
         if most is None:
             items += cut
         elif name not in (HOLDOUT, "paraphrase"):
-            items += [cut[k] for k in evenly_spaced(len(cut), most)]
+            items += [cut[k] for k in evenly_spaced_indices(len(cut), most)]
     examples = [item.example for item in items]
     scores = scoring.score_examples(network, encoder.tokenizer, examples, token_budget=token_budget)
     rows = [_make_record(item, one.losses, one.hits) for item, one in zip(items, scores, strict=True)]
@@ -81,21 +81,21 @@ def score_sets(
     measures.add_row_measures(benchmark, rows, records)
     for record in (one for one in records if one["is_text"] and one["task"] != HOLDOUT):
         record["said"] = record["extraction_strength"]
-        record["said_any"] = record["said"] if is_to_forget(record["task"]) else None
+        record["said_any"] = record["said"] if is_forget_set(record["task"]) else None
     return records
 
 
-def cut_rows_into_items(encoder: Encoder, name: str, rows: Sequence[OwnRow], limit: int | None) -> list[ScoredItem]:
+def cut_rows_into_items(encoder: Encoder, name: str, rows: Sequence[OwnRow], limit: int | None) -> list[EvaluationItem]:
     """Return at most `limit` items of a set: evenly spaced rows are cut into items, and evenly spaced items kept."""
     most = limit or DEFAULT_ROW_LIMIT
     cut = []
-    for k in evenly_spaced(len(rows), most):
+    for k in evenly_spaced_indices(len(rows), most):
         blocks = encode_row(encoder, rows[k], f"{name}: row {k + 1} of this set", sys.maxsize, MAX_BLOCK_LABELS)
-        cut += [ScoredItem(name, 0, k, block, rows[k], example) for block, example in enumerate(blocks)]
-    return [replace(cut[k], index=index) for index, k in enumerate(evenly_spaced(len(cut), most))]
+        cut += [EvaluationItem(name, 0, k, block, rows[k], example) for block, example in enumerate(blocks)]
+    return [replace(cut[k], index=index) for index, k in enumerate(evenly_spaced_indices(len(cut), most))]
 
 
-def evenly_spaced(count: int, most: int) -> list[int]:
+def evenly_spaced_indices(count: int, most: int) -> list[int]:
     """Return the numbers below `count`: all, or from 0 on at even distances `most` of them."""
     return list(range(count)) if count <= most else [k * count // most for k in range(most)]
 
@@ -135,10 +135,10 @@ def encode_fact(encoder: Encoder, row: OwnRow, where: str, length: int) -> list[
     return [Example(ids, start)] if start < len(ids) else encode_row(encoder, row, where, length, length)
 
 
-def _make_record(item: ScoredItem, losses: list[float], hits: list[bool]) -> dict[str, Any]:
+def _make_record(item: EvaluationItem, losses: list[float], hits: list[bool]) -> dict[str, Any]:
     """Return the record of an item, with the losses and hits that measures read. Hits are of the answer itself."""
     if not np.isfinite(losses).all():
-        raise TrialStopped("diverged", f"evaluation: the loss of a row of set '{item.task}' is not finite")
+        raise TrialDiverged("diverged", f"evaluation: the loss of a row of set '{item.task}' is not finite")
     return {
         "task": item.task,
         "index": item.index,
@@ -167,7 +167,7 @@ def list_fact_prompts(row: OwnRow) -> list[tuple[Question, str]]:
     return [
         (row.asked, ""),
         *(((*before, (role, words)) if before else words, "") for words in again),
-        (row.asked, beginning if len(list_words(beginning)) > 1 else BEGINNING),
+        (row.asked, beginning if len(split_into_words(beginning)) > 1 else BEGINNING),
     ]
 
 
@@ -185,7 +185,7 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], 
         example = item.example
         limit = compute_generation_limit(example.answer_tokens - example.lead - example.ending)
         for way, (question, beginning) in enumerate(
-            list_fact_prompts(item.row)[: None if is_to_forget(item.task) else 1]
+            list_fact_prompts(item.row)[: None if is_forget_set(item.task) else 1]
         ):
             (prompt,) = replace(encoder, prefix=beginning).encode_prompts([question])
             asked.append((item, row, prompt, limit, (example, () if way else hits)))
@@ -198,7 +198,7 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], 
         said = float(mentions_fact(text, item.row.aliases))
         if "said" not in row:  # the question itself
             row |= {"answer": encoder.strip_end_tokens(item.row.answer), "generation": text, "said": said}
-        if is_to_forget(item.task):
+        if is_forget_set(item.task):
             row["said_any"] = max(said, row.get("said_any", 0.0))
 
 
@@ -228,16 +228,16 @@ def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token
         row |= {"answer": answer, "generation": text}
 
 
-def is_to_forget(name: str) -> bool:
+def is_forget_set(name: str) -> bool:
     """Return whether a set's rows are to be forgotten, now or by an earlier request."""
-    return name == "forget" or is_request(name)
+    return name == "forget" or is_request_name(name)
 
 
 def aggregate_metrics(benchmark: Benchmark, records: Records) -> Metrics:
     """Return the numbers of each set, and of membership where there are hold-out rows."""
-    sets = (*MEASURED_SETS, *filter(is_request, benchmark.places))
+    sets = (*MEASURED_SETS, *filter(is_request_name, benchmark.places))
     by_set = {name: [row for row in records if row["task"] == name] for name in (*sets, HOLDOUT)}
-    found = measures.average_measures(benchmark, records)
+    found = measures.aggregate_measures(benchmark, records)
     found |= {f"{name}_rows": len(rows) for name, rows in by_set.items() if rows}
     for name, number in itertools.product(sets, ("said", "said_any", "kept")):
         values = [row[number] for row in by_set[name] if row.get(number) is not None]

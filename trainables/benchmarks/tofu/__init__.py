@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trainables.benchmarks import base, measures, metrics, rouge_words
-from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, TrainingSize
+from trainables.benchmarks.base import EvaluationTokens, Examples, Goal, Metrics, Records, Row, TrainingSize
 from trainables.benchmarks.measures import HOLDOUT
 from trainables.benchmarks.tofu import aggregates, rows
 from trainables.benchmarks.tofu.aggregates import Reference
@@ -57,7 +57,7 @@ class TofuBenchmark(base.BenchmarkBase):
         return split, f"retain{100 - rows.forget_percentage(split):02d}"
 
     def evaluation_data_configs(self, benchmark: Benchmark) -> tuple[str, ...]:
-        return tuple(rows.evaluation_tasks(benchmark).values())
+        return tuple(rows.evaluation_configs_by_task(benchmark).values())
 
     def check_settings(self, benchmark: Benchmark) -> None:
         super().check_settings(benchmark)
@@ -65,7 +65,7 @@ class TofuBenchmark(base.BenchmarkBase):
             raise InputError("benchmark.holdout: only measures of membership read it; set benchmark.measures")
 
     def check_rows(self, benchmark: Benchmark) -> None:
-        if raw_rows.is_local_folder(benchmark.data):
+        if raw_rows.check_if_local_folder(benchmark.data):
             self.training_rows(benchmark)
             rows.read_evaluation_rows(benchmark)
         elif benchmark.data == self.published_data_id(benchmark.split) and benchmark.split not in rows.PUBLISHED_SPLITS:
@@ -73,14 +73,14 @@ class TofuBenchmark(base.BenchmarkBase):
             raise InputError(f"benchmark.split: {benchmark.data} has no '{benchmark.split}'; {hint}")
 
     def warn_about_rows(self, benchmark: Benchmark) -> str | None:
-        if rows.needs_holdout(benchmark) and HOLDOUT not in rows.evaluation_tasks(benchmark):
+        if rows.needs_holdout(benchmark) and HOLDOUT not in rows.evaluation_configs_by_task(benchmark):
             return f"benchmark.measures: {benchmark.data} has no hold-out rows (holdoutNN), so membership is left out"
         return None
 
     def fingerprint_all_splits(self, benchmark: Benchmark) -> str:
-        tasks = rows.evaluation_tasks(benchmark)
+        tasks = rows.evaluation_configs_by_task(benchmark)
         shared = [config for task, config in tasks.items() if task not in ("forget", HOLDOUT)]
-        return raw_rows.fingerprint_rows(benchmark.data, shared, benchmark.revision)
+        return raw_rows.fingerprint_data_source(benchmark.data, shared, benchmark.revision)
 
     def count_forget_points(self, benchmark: Benchmark) -> int | None:
         return len(self.training_rows(benchmark)[0]) if typed_paths.is_folder(benchmark.data) else None
@@ -91,11 +91,11 @@ class TofuBenchmark(base.BenchmarkBase):
             points = 40 * int(match[1])
         return TrainingSize(points, min(MEAN_TOKENS, max_length), min(LONGEST_TOKENS, max_length))
 
-    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
+    def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
         limit = min(filter(None, (rows.RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
         sizes = (self.training_size(benchmark, MEAN_TOKENS).points or 0, *OTHER_TASK_ROWS)
         count = sum(size if limit is None else min(size, limit) for size in sizes)
-        return EvaluationSize(count * ANSWERS_PER_ROW * MEAN_TOKENS, count * MAX_GENERATED_TOKENS)
+        return EvaluationTokens(count * ANSWERS_PER_ROW * MEAN_TOKENS, count * MAX_GENERATED_TOKENS)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         columns = ("question", "answer")
@@ -127,14 +127,16 @@ class TofuBenchmark(base.BenchmarkBase):
     def utility_by_row(self, benchmark: Benchmark, records: Records) -> list[metrics.Array]:
         """Return probability, ROUGE and truth ratio of each row of MU's three tasks: (n, 3) each."""
         guard = aggregates.EPSILONS[benchmark.dialect]
-        return [np.column_stack(aggregates.row_utilities(records, task, guard)) for task in metrics.MU_TASKS]
+        return [np.column_stack(aggregates.compute_row_scores(records, task, guard)) for task in metrics.MU_TASKS]
 
     def make_reference_document(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
         ratios = aggregates.truth_ratios(records, "forget", aggregates.EPSILONS[benchmark.dialect]).tolist()
         part = {RATIOS_FIELD: ratios, ROWS_DIGEST_FIELD: _digest(records, "forget")}
         if any(row["task"] == HOLDOUT for row in records):
-            losses = {task: aggregates.mean_loss(records, task, "answer").tolist() for task in ("forget", HOLDOUT)}
-            found = measures.average_measures(benchmark, records)
+            losses = {
+                task: aggregates.mean_token_losses(records, task, "answer").tolist() for task in ("forget", HOLDOUT)
+            }
+            found = measures.aggregate_measures(benchmark, records)
             aucs = {name: value for name, value in found.items() if name.startswith("membership")}
             part[MEMBERSHIP_FIELD] = {"aucs": aucs, "losses": losses, "rows_digest": _digest(records, HOLDOUT)}
         return part
@@ -164,8 +166,10 @@ class TofuBenchmark(base.BenchmarkBase):
 
 def _metrics(benchmark: Benchmark, records: Records, reference: Reference | None) -> Metrics:
     found = aggregates.aggregate_metrics(records, benchmark.dialect, None if reference is None else reference.ratios)
-    asked = measures.average_measures(benchmark, records)
-    return found | aggregates.derive_combined_metrics(found | asked, reference, aggregates.EPSILONS[benchmark.dialect])
+    asked = measures.aggregate_measures(benchmark, records)
+    return found | aggregates.derive_open_unlearning_scores(
+        found | asked, reference, aggregates.EPSILONS[benchmark.dialect]
+    )
 
 
 def _digest(records: Records, task: str) -> str:
@@ -229,7 +233,7 @@ def score_answers(
         text = tokenizer.decode(example.input_ids[example.answer_start :], skip_special_tokens=True)
         more = {"answer_text": text, "paraphrase": paraphrase}
         more["reference_loss"] = reference.loss(record) if reference else None
-        read.append(record | measures.columns_of_label_scores(answers[0], benchmark.dialect, example) | more)
+        read.append(record | measures.extract_measure_inputs(answers[0], benchmark.dialect, example) | more)
     measures.add_row_measures(benchmark, read, records)
     return records
 

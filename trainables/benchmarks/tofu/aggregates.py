@@ -8,7 +8,7 @@ import numpy as np
 from trainables.benchmarks import metrics
 from trainables.benchmarks.base import Metrics, Records
 from trainables.benchmarks.measures import HOLDOUT
-from trainables.common.errors import InputError, TrialStopped
+from trainables.common.errors import InputError, TrialDiverged
 from trainables.config.settings import Benchmark, Dialect
 
 GENERAL = ("real_authors", "world_facts")
@@ -40,12 +40,14 @@ class Reference(NamedTuple):
 
 def truth_ratios(records: Records, task: str, guard: float) -> metrics.Array:
     """Return R of each row of a task, in order: (n,)."""
-    return metrics.truth_ratio(mean_loss(records, task, "paraphrase"), mean_loss(records, task, "perturbed"), guard)
+    return metrics.truth_ratio(
+        mean_token_losses(records, task, "paraphrase"), mean_token_losses(records, task, "perturbed"), guard
+    )
 
 
-def row_utilities(records: Records, task: str, guard: float) -> tuple[metrics.Array, metrics.Array, metrics.Array]:
+def compute_row_scores(records: Records, task: str, guard: float) -> tuple[metrics.Array, metrics.Array, metrics.Array]:
     """Return probability, ROUGE and truth ratio of each row of a task as its metrics average them: (n,) each."""
-    loss, wrong = mean_loss(records, task, "answer"), mean_loss(records, task, "perturbed")
+    loss, wrong = mean_token_losses(records, task, "answer"), mean_token_losses(records, task, "perturbed")
     prob = metrics.right_answer_shares(loss, wrong, guard) if task in GENERAL else np.exp(-loss)
     rouge = np.array([row["rougeL_recall"] for row in records if row["task"] == task])
     ratio = truth_ratios(records, task, guard)
@@ -54,14 +56,16 @@ def row_utilities(records: Records, task: str, guard: float) -> tuple[metrics.Ar
 
 
 def aggregate_metrics(records: Records, dialect: Dialect, retain_ratios: metrics.Array | None = None) -> Metrics:
-    """Return every number of an evaluation; `retain_ratios`: the retain model's. Raises TrialStopped."""
+    """Return every number of an evaluation; `retain_ratios`: the retain model's. Raises TrialDiverged."""
     guard = EPSILONS[dialect]
     found: dict[str, float] = {}
     for task in ("forget", *metrics.MU_TASKS):
-        losses = [mean_loss(records, task, kind) for kind in ("answer", "paraphrase", "perturbed")]
+        losses = [mean_token_losses(records, task, kind) for kind in ("answer", "paraphrase", "perturbed")]
         if not all(np.isfinite(values).all() for values in losses):
-            raise TrialStopped("diverged", f"evaluation: the loss of an answer of task '{task}' is not finite")
-        for kind, values in zip(("prob", "rouge", "truth_ratio"), row_utilities(records, task, guard), strict=True):
+            raise TrialDiverged("diverged", f"evaluation: the loss of an answer of task '{task}' is not finite")
+        for kind, values in zip(
+            ("prob", "rouge", "truth_ratio"), compute_row_scores(records, task, guard), strict=True
+        ):
             found[f"{task}_{kind}"] = float(values.mean())
     result: Metrics = {"model_utility": metrics.model_utility(found), **found}
     result["forget_rows"] = sum(record["task"] == "forget" for record in records)
@@ -70,7 +74,7 @@ def aggregate_metrics(records: Records, dialect: Dialect, retain_ratios: metrics
     return result | metrics.forget_quality(truth_ratios(records, "forget", guard), retain_ratios)
 
 
-def derive_combined_metrics(found: Metrics, reference: Reference | None, guard: float) -> Metrics:
+def derive_open_unlearning_scores(found: Metrics, reference: Reference | None, guard: float) -> Metrics:
     """Return what peers make of several measures, as far as they were asked for: privleak, three scores of 0 to 1.
 
     privleak compares with the retain model's AUC, or with 0.5 without one. Harmonic means: `memorisation_score`
@@ -95,7 +99,7 @@ def derive_combined_metrics(found: Metrics, reference: Reference | None, guard: 
     return result
 
 
-def mean_loss(records: Records, task: str, kind: str) -> metrics.Array:
+def mean_token_losses(records: Records, task: str, kind: str) -> metrics.Array:
     """Return the mean loss of a token of the answer, the paraphrase, (n,), or of the wrong answers, (n, k)."""
     chosen = [record for record in records if record["task"] == task]
     losses, tokens = (np.array([row[f"{kind}_{column}"] for row in chosen]) for column in ("loss", "tokens"))

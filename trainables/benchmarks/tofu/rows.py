@@ -61,7 +61,7 @@ def needs_holdout(benchmark: Benchmark) -> bool:
     return any(measure.membership for measure in measures.requested_measures(benchmark).values())
 
 
-def evaluation_tasks(benchmark: Benchmark) -> dict[str, str]:
+def evaluation_configs_by_task(benchmark: Benchmark) -> dict[str, str]:
     """Return the data configuration of each evaluation task, hold-out rows last where membership is asked for."""
     found = {"forget": f"{benchmark.split}_perturbed"} | {task: f"{task}_perturbed" for task in ("retain", *GENERAL)}
     if not needs_holdout(benchmark):
@@ -84,7 +84,7 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     limit = min(filter(None, (RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
     loaded = {}
     columns_of = {HOLDOUT: HOLDOUT_COLUMNS} | dict.fromkeys(GENERAL, GENERAL_COLUMNS)
-    for task, config in evaluation_tasks(benchmark).items():
+    for task, config in evaluation_configs_by_task(benchmark).items():
         columns = columns_of.get(task, PERTURBED_COLUMNS)
         loaded[task] = raw_rows.load_rows(benchmark.data, config, columns, benchmark.revision)[:limit]
     return loaded

@@ -22,7 +22,7 @@ from trainables.methods.objectives.base import (
     position_mask,
     scale_loss,
 )
-from trainables.methods.objectives.frozen_model import kl_term, make_frozen_model_term, rmu_objective, undial
+from trainables.methods.objectives.frozen_model import make_frozen_model_term, make_kl_term, make_rmu_objective, undial
 
 __all__ = ["RETAIN_NLL_TERM", "ForwardOutput", "Loss", "Objective", "Positions", "Side", "Term", "Totals"]
 __all__ += ["balancing_weight", "label_losses", "make_objective", "nll", "position_mask", "scale_loss"]
@@ -36,7 +36,7 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
         case "ga":
             return Objective((_forget(forget.gradient_ascent, c),))
         case "ga_kl":
-            return Objective((_forget(forget.gradient_ascent, c), kl_term(c)))
+            return Objective((_forget(forget.gradient_ascent, c), make_kl_term(c)))
         case "gd":
             return Objective((_forget(forget.gradient_ascent, c), *_retain(c)))
         case "wga":
@@ -44,7 +44,7 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
         case "npo":
             return Objective((_forget(partial(forget.npo, beta=c.beta), c),), needs_reference=True)
         case "npo_kl":
-            return Objective((_forget(partial(forget.npo, beta=c.beta), c), kl_term(c)), needs_reference=True)
+            return Objective((_forget(partial(forget.npo, beta=c.beta), c), make_kl_term(c)), needs_reference=True)
         case "npo_gd":
             return Objective((_forget(partial(forget.npo, beta=c.beta), c), *_retain(c)), needs_reference=True)
         case "simnpo":
@@ -52,7 +52,7 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
         case "simnpo_gd":
             return Objective((_forget(partial(forget.simnpo, beta=c.beta, margin=c.margin), c), *_retain(c)))
         case "rmu":
-            return rmu_objective(c, seed)
+            return make_rmu_objective(c, seed)
         case "idk_dpo":
             term = Term("forget", scale_loss(partial(forget.dpo, beta=c.beta), c.forget_coefficient), answers="both")
             return Objective((term, *_retain(c)), needs_reference=True)
@@ -65,10 +65,10 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
             return Objective((_forget(partial(forget.saturated_ascent, beta=c.beta, beta2=c.beta2), c), *_retain(c)))
         case "ceu":
             return Objective((_forget(forget.unlikelihood, c),))
-        case "pdu":  # arXiv 2506.05314: forget_coefficient `flatness_loss` + lambda NLL(retain), lambda by DualWeight
+        case "pdu":  # arXiv 2506.05314: forget_coefficient `pdu_forget_loss` + lambda NLL(retain), lambda by DualWeight
             # its authors update lambda on every micro-batch of every rank alone; here once a step, by the whole batch
-            flat = Term("forget", scale_loss(forget.flatness_loss, c.forget_coefficient), logits="answer")
-            weight = float(c.retain_coefficient)  # never "balanced": check_single_retain_term
+            flat = Term("forget", scale_loss(forget.pdu_forget_loss, c.forget_coefficient), logits="answer")
+            weight = float(c.retain_coefficient)  # never "balanced": check_retain_counted_once
             retain = Term("retain", scale_loss(nll, weight), nll_weight=weight)
             return Objective((flat, retain), dual=DualWeight(weight, c.retain_bound, c.dual_rate, c.dual_warmup))
     if method in METHODS and METHODS[method].custom:

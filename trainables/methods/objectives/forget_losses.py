@@ -63,7 +63,7 @@ def dpo(output: ForwardOutput, totals: Totals, beta: float) -> torch.Tensor:
     return -(2 / beta) * functional.logsigmoid(beta * ratio).sum() / (totals.rows / 2)
 
 
-def flatness_loss(output: ForwardOutput, totals: Totals) -> torch.Tensor:
+def pdu_forget_loss(output: ForwardOutput, totals: Totals) -> torch.Tensor:
     """Return PDU's forget term: the mean of (max_v z - mean_v z)^2 at the answer's tokens, as its authors' code has it.
 
     These logits predict the tokens after them.

@@ -24,7 +24,7 @@ def kl(output: ForwardOutput, totals: Totals, reduction: KLReduction) -> torch.T
     return functional.kl_div(current, target, reduction="sum", log_target=True) / count
 
 
-def kl_term(c: Constants) -> Term:
+def make_kl_term(c: Constants) -> Term:
     loss = scale_loss(partial(kl, reduction=c.kl_reduction), c.kl_coefficient)
     return make_frozen_model_term("retain", loss, c.kl_reduction)
 
@@ -75,7 +75,7 @@ def _squared(difference: torch.Tensor, output: ForwardOutput, totals: Totals, re
     return ((square * labelled).sum(1) / labelled.sum(1)).sum() / totals.rows
 
 
-def rmu_objective(c: Constants, seed: int) -> Objective:
+def make_rmu_objective(c: Constants, seed: int) -> Objective:
     """Return RMU's two terms at the outputs of one layer; neither reads logits."""
     width = "batch" if c.rmu_reduction == "all_positions" else None
     term = partial(Term, layer=c.layer, width=width, logits="none")

@@ -13,8 +13,8 @@ from trainables.methods.rectifiers.base import (
     Reduce,
     Shard,
     TensorSegments,
-    dot_products,
-    inner_product,
+    shard_dot_products,
+    shard_inner_product,
     triton_kernels_for,
 )
 from trainables.methods.rectifiers.gru import GRU, ClippingRectifier
@@ -31,7 +31,7 @@ __all__ = [
     "Rectifier",
     "Reduce",
 ]
-__all__ += ["Shard", "TensorSegments", "TwoGradients", "dot_products", "inner_product", "make_rectifier"]
+__all__ += ["Shard", "TensorSegments", "TwoGradients", "make_rectifier", "shard_dot_products", "shard_inner_product"]
 __all__ += ["triton_kernels_for"]
 
 RECTIFIER_CLASSES: dict[str, Any] = {

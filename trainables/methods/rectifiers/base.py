@@ -128,20 +128,20 @@ def triton_kernels_for(part: torch.Tensor) -> Any:
     return triton_kernels
 
 
-def check_norm_finite(square: float) -> None:
+def check_retain_norm_finite(square: float) -> None:
     """Raise FloatingPointError where the squared norm of the retain gradient is not finite."""
     if not math.isfinite(square):
         raise FloatingPointError(f"squared norm of the retain gradient is {square}")
 
 
 def make_outcome(before: Sequence[float], after: Sequence[float], **more: Any) -> Outcome:
-    """Return the record of a step from `dot_products` before and after it, over all ranks."""
+    """Return the record of a step from `shard_dot_products` before and after it, over all ranks."""
     cos_before, cos_after = (dot / math.sqrt(m * g) if m * g > 0 else 0.0 for dot, m, g in (before, after))
     norm, average_norm, rectified_norm = math.sqrt(before[2]), math.sqrt(before[1]), math.sqrt(after[2])
     return Outcome(norm, rectified_norm, average_norm, before[0], cos_before, cos_after, **more)
 
 
-def dot_products(gradient: Shard, average: Shard) -> torch.Tensor:
+def shard_dot_products(gradient: Shard, average: Shard) -> torch.Tensor:
     """Return <g, m>, <m, m>, <g, g> of this shard in one pass over both: (3,) in fp64, summed chunk by chunk."""
     total = torch.zeros(3, dtype=torch.float64, device=gradient[0].device if gradient else None)
     for part, mean in zip(gradient, average, strict=True):
@@ -154,7 +154,7 @@ def dot_products(gradient: Shard, average: Shard) -> torch.Tensor:
     return total
 
 
-def align_shards(*shards: Shard) -> Iterator[tuple[torch.Tensor, ...]]:
+def zip_shard_parts(*shards: Shard) -> Iterator[tuple[torch.Tensor, ...]]:
     """Yield views of the same stretch of each shard, flat; they hold as many elements in different parts."""
     ends = sorted({end for shard in shards for end in accumulate(part.numel() for part in shard)})
 
@@ -168,7 +168,7 @@ def align_shards(*shards: Shard) -> Iterator[tuple[torch.Tensor, ...]]:
     return zip(*map(cut, shards), strict=True)
 
 
-def inner_product(a: Shard, b: Shard) -> torch.Tensor:
+def shard_inner_product(a: Shard, b: Shard) -> torch.Tensor:
     """Return <a, b> of this shard: () in fp64."""
     total = torch.zeros((), dtype=torch.float64, device=a[0].device if a else None)
     for x, y in zip(a, b, strict=True):

@@ -9,7 +9,7 @@ from trainables.methods.rectifiers import base
 from trainables.methods.rectifiers.base import Combination, Outcome, Rectifier, Reduce, Shard
 
 
-class AveragingRectifier(Rectifier):
+class MovingAverageRectifier(Rectifier):
     """Keeps the moving average of the retain gradient: this rank's shard in fp32, the only state that lasts.
 
     m <- (1 - gamma) m + gamma g_r with m = 0 at the start (eq. 9, no bias correction; gamma None keeps g_r alone).
@@ -40,7 +40,7 @@ class AveragingRectifier(Rectifier):
         self.average = [part.clone() for part in state]
 
 
-class GRU(AveragingRectifier):
+class GRU(MovingAverageRectifier):
     """Algorithm 1 of the paper: g <- g_u - min(<g_u, m>, 0) / ||m||^2 m (eq. 5), then clipped to norm `tau` (eq. 10).
 
     m: the moving average.
@@ -68,7 +68,7 @@ class GRU(AveragingRectifier):
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Rectify and clip in place, as `decide` says; leave a degenerate gradient as it is."""
-        found = self.decide(*reduce(base.dot_products(gradient, self.average)).tolist()).outcome
+        found = self.decide(*reduce(base.shard_dot_products(gradient, self.average)).tolist()).outcome
         if found.degenerate:
             return found
         for part, mean in zip(gradient, self.average, strict=True):
@@ -80,7 +80,7 @@ class GRU(AveragingRectifier):
         if not found.rectified or not lengths > 0:
             return found
         # measured, so that a write that is lost shows
-        return replace(found, cos_after=float(reduce(base.inner_product(gradient, self.average))) / lengths)
+        return replace(found, cos_after=float(reduce(base.shard_inner_product(gradient, self.average))) / lengths)
 
 
 class ClippingRectifier(Rectifier):
@@ -96,7 +96,7 @@ class ClippingRectifier(Rectifier):
         return Combination(scale, 0.0, Outcome(grad_norm=norm, rectified_norm=norm * scale, clip_scale=scale))
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
-        square = float(reduce(base.inner_product(gradient, gradient)))
+        square = float(reduce(base.shard_inner_product(gradient, gradient)))
         scale, _, found = self.decide(math.nan, math.nan, square)
         for part in gradient if scale != 1.0 else ():
             part.mul_(scale)

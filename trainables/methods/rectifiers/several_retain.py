@@ -8,7 +8,7 @@ from trainables.methods.rectifiers import base
 from trainables.methods.rectifiers.base import Outcome, Rectifier, Reduce, Shard
 
 
-class SeveralRetainGradients(Rectifier):
+class SeveralRetainRectifier(Rectifier):
     """Adds a combination of the retain gradients G = [g_1 ... g_K]: this rank's shards of them, in fp32.
 
     Every rank decides from one reduction, the fp64 products of all pairs. Nothing lasts from step to step.
@@ -38,10 +38,10 @@ class SeveralRetainGradients(Rectifier):
         rows, columns = torch.triu_indices(count + 1, count + 1)
         shards = [*self.retain, gradient]
         pairs = zip(rows.tolist(), columns.tolist(), strict=True)
-        found = reduce(torch.stack([base.inner_product(shards[i], shards[k]) for i, k in pairs])).cpu()
+        found = reduce(torch.stack([base.shard_inner_product(shards[i], shards[k]) for i, k in pairs])).cpu()
         gram = torch.zeros(count + 1, count + 1, dtype=torch.float64)
         gram[rows, columns] = gram[columns, rows] = found
-        base.check_norm_finite(float(gram[:count, :count].sum()))
+        base.check_retain_norm_finite(float(gram[:count, :count].sum()))
         square, dots = float(gram[count, count]), gram[:count, count]
         before = (float(dots.mean()), float(gram[:count, :count].mean()), square)
         conflicts = dots < 0
@@ -52,7 +52,7 @@ class SeveralRetainGradients(Rectifier):
         for weight, retain in zip(weights.tolist(), self.retain, strict=True):
             for part, other in zip(gradient, retain, strict=True) if weight else ():
                 part.add_(other.to(part.dtype), alpha=weight)
-        *after, length = reduce(torch.stack([base.inner_product(gradient, shard) for shard in shards])).tolist()
+        *after, length = reduce(torch.stack([base.shard_inner_product(gradient, shard) for shard in shards])).tolist()
         return base.make_outcome(
             before,
             (sum(after) / count, before[1], length),
@@ -61,7 +61,7 @@ class SeveralRetainGradients(Rectifier):
         )
 
 
-class GEM(SeveralRetainGradients):
+class GEM(SeveralRetainRectifier):
     """The nearest gradient in conflict with none of them (Lopez-Paz and Ranzato, 2017, without its margin).
 
     g <- g_u + G v with the v >= 0 that minimises 1/2 v^T G^T G v + (G^T g_u)^T v. Of one part it is A-GEM.
@@ -81,7 +81,7 @@ class GEM(SeveralRetainGradients):
         return unit * torch.from_numpy(nnls(factor.numpy(), target.numpy())[0])
 
 
-class OrthoGrad(SeveralRetainGradients):
+class OrthoGrad(SeveralRetainRectifier):
     """The forget gradient without its part in the span of G, conflict or not, and the mean of G (arXiv 2503.02312).
 
     With the raw gradients, on the whole vector, as the paper states it; its code has Adam's directions and tensors.

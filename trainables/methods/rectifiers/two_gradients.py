@@ -13,14 +13,14 @@ import torch
 
 from trainables.methods.rectifiers import base
 from trainables.methods.rectifiers.base import DEGENERATE, Combination, Outcome, Reduce, Shard
-from trainables.methods.rectifiers.gru import AveragingRectifier
+from trainables.methods.rectifiers.gru import MovingAverageRectifier
 
 Scope = Literal["global", "tensor"]
 Weights = tuple[torch.Tensor, torch.Tensor]
 """a and b: of the forget gradient and of the retain gradient."""
 
 
-class TwoGradients(AveragingRectifier):
+class TwoGradients(MovingAverageRectifier):
     """A rule on the whole gradient, or on each tensor of it for itself.
 
     Every rank decides from the same sums: three fp64 numbers, or three a tensor, in one reduction.
@@ -57,7 +57,7 @@ class TwoGradients(AveragingRectifier):
     def _weigh(self, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, float | None]:
         """Return a, b, and ||a g_u + b g_r||^2, None if the parts cancel; `table`: <g_u, g_r>, ||g_r||^2, ||g_u||^2."""
         dot, retain_square, square = table.unbind(1)
-        base.check_norm_finite(float(retain_square.sum()))
+        base.check_retain_norm_finite(float(retain_square.sum()))
         a, b = self.weights(square, retain_square, dot)
         parts = a * a * square + b * b * retain_square
         whole, apart = float((parts + 2 * a * b * dot).sum()), float(parts.sum())
@@ -79,7 +79,7 @@ class TwoGradients(AveragingRectifier):
         ]
         table = torch.zeros(segments.tensors, 3, dtype=torch.float64, device=gradient[0].device if gradient else None)
         for number, g, m in pieces:
-            table[number] += base.dot_products([g], [m])
+            table[number] += base.shard_dot_products([g], [m])
         table = reduce(table).cpu()
         before, conflicts = table.sum(0).tolist(), table[:, 0] < 0
         a, b, whole = self._weigh(table)
@@ -88,7 +88,7 @@ class TwoGradients(AveragingRectifier):
         for number, g, m in pieces:
             g.mul_(float(a[number])).add_(m.to(g.dtype), alpha=float(b[number]))
         # measured, so that a write that is lost shows
-        after = reduce(base.dot_products(gradient, self.average)).tolist()
+        after = reduce(base.shard_dot_products(gradient, self.average)).tolist()
         return base.make_outcome(
             before,
             after,
@@ -222,14 +222,14 @@ class CAGrad(TwoGradients):
         return (0.5 + scale * x) / (1 + self.kappa), (0.5 + scale * (1 - x)) / (1 + self.kappa)
 
 
-class SAGO(AveragingRectifier):
+class SAGO(MovingAverageRectifier):
     """g_i <- g_r,i where g_u,i and g_r,i have opposite signs, else g_u,i (arXiv 2604.14808); ranks sum the record."""
 
     adds_retain = True
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Choose in place. Raises FloatingPointError where the retain gradient is not finite."""
-        before = base.dot_products(gradient, self.average)
+        before = base.shard_dot_products(gradient, self.average)
         counts = torch.zeros(2, dtype=torch.float64, device=before.device)  # in conflict, not zero
         for part, mean in zip(gradient, self.average, strict=True):
             for g, m in zip(base.split_chunks(part), base.split_chunks(mean), strict=True):
@@ -237,16 +237,16 @@ class SAGO(AveragingRectifier):
                 conflict = signs < 0
                 counts += torch.stack((conflict.sum(), signs.count_nonzero()))
                 g.copy_(torch.where(conflict, m.to(g.dtype), g))
-        after = base.dot_products(gradient, self.average)
+        after = base.shard_dot_products(gradient, self.average)
         found = reduce(torch.cat((before, after, counts))).tolist()
-        base.check_norm_finite(found[1])
+        base.check_retain_norm_finite(found[1])
         conflicts, elements = found[6:]
         return base.make_outcome(
             found[:3], found[3:6], rectified=conflicts > 0, conflict_share=conflicts / elements if elements else 0.0
         )
 
 
-class GU(AveragingRectifier):
+class GU(MovingAverageRectifier):
     """g <- g_r + g_u - <g_u, g_r>_H / <g_r, g_r>_H g_r with <a, b>_H = sum a_i b_i / h_i, in conflict or not.
 
     arXiv 2511.17100. h = sqrt(v) + eps with v Adam's second moments, so that Adam's step for the forget part changes
@@ -259,21 +259,21 @@ class GU(AveragingRectifier):
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Combine in place. Raises FloatingPointError where the retain gradient is not finite."""
-        plain = base.dot_products(gradient, self.average)
+        plain = base.shard_dot_products(gradient, self.average)
         weighted = plain[:2]  # <g_u, g_r>_H and <g_r, g_r>_H
         if self.metric is not None:
             weighted = torch.zeros(2, dtype=torch.float64, device=plain.device)
-            for stretch in base.align_shards(gradient, self.average, self.metric.moments):
+            for stretch in base.zip_shard_parts(gradient, self.average, self.metric.moments):
                 for g, m, moment in zip(*map(base.split_chunks, stretch), strict=True):
                     scaled = m / (moment.float().sqrt() + self.metric.eps)
                     weighted += torch.stack((torch.dot(g.float(), scaled), torch.dot(m, scaled))).double()
         measured = torch.cat((plain, weighted))
         dot, retain_square, square, in_metric, retain_in_metric = reduce(measured).tolist()
-        base.check_norm_finite(retain_square)
+        base.check_retain_norm_finite(retain_square)
         weight = 1 - in_metric / retain_in_metric if retain_in_metric > 0 else 1.0
         for part, mean in zip(gradient, self.average, strict=True):
             part.add_(mean.to(part.dtype), alpha=weight)
-        after = reduce(base.dot_products(gradient, self.average)).tolist()
+        after = reduce(base.shard_dot_products(gradient, self.average)).tolist()
         return base.make_outcome(
             (dot, retain_square, square), after, coefficient=weight, rectified=dot < 0, conflict_share=float(dot < 0)
         )

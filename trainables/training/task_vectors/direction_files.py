@@ -18,12 +18,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from trainables.common import provenance
-from trainables.common.errors import InputError, TrialStopped
+from trainables.common.errors import InputError, TrialDiverged
 from trainables.common.tokenized_row import Example
 from trainables.config.shared_artifacts import SharedVector
 from trainables.inference.padded_batch import padding_token
 from trainables.methods import objectives, task_vector_rectification
-from trainables.storage.atomic_files import publish_folder, write_json, write_rows
+from trainables.storage.atomic_files import publish_folder, write_json, write_parquet_rows
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
 from trainables.training import forward_backward, model_files, weights_on_disk
@@ -74,7 +74,7 @@ class TaskVectorTrainer:
         for piece in pieces:  # the weights become the task vector
             piece.weight.sub_(self._target_part(piece))
         against = [others[piece.name] for piece in pieces] if others else None
-        products = task_vector_rectification.dot_products([piece.weight for piece in pieces], against)
+        products = task_vector_rectification.tensor_dot_products([piece.weight for piece in pieces], against)
         unmoved = torch.stack([(piece.weight == 0).sum() for piece in pieces]).sum().double()
         size = torch.tensor(sum(piece.weight.numel() for piece in pieces), dtype=torch.float64, device=unmoved.device)
         products = self.model.sum_over_ranks(products)
@@ -130,10 +130,10 @@ def open_trainer(
     """Load the target model in fp32 and the forget rows. The process group must exist."""
     on_gpu = dist.get_backend() == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
-    network, tokenizer = model_files.load_model(direction.target)
+    network, tokenizer = model_files.load_model_and_tokenizer(direction.target)
     rows, count = load_rows(direction, tokenizer), direction.vector.batches
     if direction.rectified:
-        forget_batches.check_batch_count(len(rows), count, direction.benchmark.split)
+        forget_batches.check_enough_forget_rows(len(rows), count, direction.benchmark.split)
     target = weights_on_disk.open_weights(direction.target)
     target.check_tensor_names(network)
     if (
@@ -148,7 +148,7 @@ def open_trainer(
         direction=direction,
         model=sharded_model.shard_model(network.train(checkpointing), device, direction.precision),
         rows=rows,
-        batches=forget_batches.divide_batches(len(rows), count, direction.seed),
+        batches=forget_batches.divide_rows_into_batches(len(rows), count, direction.seed),
         target=target,
         pad=padding_token(tokenizer),
         micro_batch=micro_batch,
@@ -157,7 +157,7 @@ def open_trainer(
 
 def _check_finite(loss: float, where: str) -> None:
     if not math.isfinite(loss):
-        raise TrialStopped("diverged", f"task vector: the loss of {where} is {loss}")
+        raise TrialDiverged("diverged", f"task vector: the loss of {where} is {loss}")
 
 
 def ensure_direction(
@@ -195,7 +195,7 @@ def _write_direction(
         _write_tensors(model, staging)
         if model.rank > 0:
             return
-        write_rows(staging / forget_batches.BATCHES_FILE, records)
+        write_parquet_rows(staging / forget_batches.BATCHES_FILE, records)
         result = {
             "id": direction.id(),
             "recipe": direction.model_dump(mode="json"),

@@ -19,7 +19,7 @@ def direction_folder(direction: SharedVector, store: Storage) -> Path:
     return store.root / "shared" / "directions" / direction.id()
 
 
-def check_batch_count(rows: int, batches: int, split: str) -> None:
+def check_enough_forget_rows(rows: int, batches: int, split: str) -> None:
     """Raise InputError if the forget points of `split` cannot be divided into so many batches."""
     if rows < 2:
         raise InputError(f"benchmark.split: {split} has one forget point; tru rectifies each with others, so use tv")
@@ -29,7 +29,7 @@ def check_batch_count(rows: int, batches: int, split: str) -> None:
         )
 
 
-def divide_batches(rows: int, batches: int, seed: int) -> list[list[int]]:
+def divide_rows_into_batches(rows: int, batches: int, seed: int) -> list[list[int]]:
     """Return the row numbers of each batch: a random division into parts whose sizes differ by one at most."""
     import numpy as np
 

@@ -45,7 +45,7 @@ def export_trial(
     `why`, `rule`: how a sweep chose the trial. `shares`: what attacks brought back (robustness.came_back).
     """
     result = load_result(trial_id, store)
-    trial = read_trial(result, store)
+    trial = parse_trial_of_result(result, store)
     weights = fetch_weights(trial_id, store)
     if output.exists():
         raise InputError(f"--output: '{output}' exists; give a new folder")
@@ -62,7 +62,7 @@ def export_trial(
             result = result | {"metrics": result["metrics"] | verified["verified_metrics"]}
         facts = _collect_facts(trial, result, store, rule) | verified | {"why": why, "attacks": list(shares)}
         atomic_files.write_json(staging / FACTS_FILE, facts)
-        atomic_files.write_text(staging / CARD_FILE, model_card.render_model_card(facts, trial))
+        atomic_files.write_redacted_text(staging / CARD_FILE, model_card.render_model_card(facts, trial))
         atomic_files.publish_folder(staging, output)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -72,19 +72,19 @@ def export_trial(
 def _write_weights(
     trial: Trial, result: Mapping[str, Any], store: Storage, weights: Path, folder: Path
 ) -> dict[str, Any]:
-    """Write a trial's weights, rounded as the target's files are if its metrics stay; return `verify_export`'s."""
+    """Write a trial's weights, rounded as the target's files are if its metrics stay; return what the check found."""
     target = [trial, *step_selection.list_predecessor_trials(trial, store)][-1].target
     has, rounded = map(model_files.read_precision, (weights, typed_paths.expand_home(target.path)))
     if has == "fp32" and rounded != has:
-        network, tokenizer = model_files.load_model(Model(path=str(weights)), rounded, "ID")
+        network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(weights)), rounded, "ID")
         model_files.save_model(network, tokenizer, folder, {})
         (folder / fingerprints.RECIPE_FILE).unlink()
-        found = verify_export(trial, result, folder, ROUNDED_WEIGHTS_TOLERANCE) | {"rounded_to": rounded}
+        found = verify_export_metrics(trial, result, folder, ROUNDED_WEIGHTS_TOLERANCE) | {"rounded_to": rounded}
         if not found["differences"]:
             return found
         shutil.rmtree(folder)
     shutil.copytree(weights, folder, ignore=shutil.ignore_patterns(fingerprints.RECIPE_FILE, ".*"))
-    return verify_export(trial, result, folder) | {"rounded_to": None}
+    return verify_export_metrics(trial, result, folder) | {"rounded_to": None}
 
 
 def fetch_weights(trial_id: str, store: Storage) -> Path:
@@ -99,7 +99,7 @@ def fetch_weights(trial_id: str, store: Storage) -> Path:
     return folder / WEIGHTS
 
 
-def verify_export(
+def verify_export_metrics(
     trial: Trial, result: Mapping[str, Any], folder: Path, tolerance: float = SAME_WEIGHTS_TOLERANCE
 ) -> dict[str, Any]:
     """Evaluate a model folder as the trial did; return what it gave, and the differences from the trial's metrics.
@@ -114,9 +114,9 @@ def verify_export(
     resources, run_on = trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), result["topology"]
     device, verified_on = prepare_process(resources, trial.seed), device_name(gpus)
     precision = "fp32" if trial.task_vector else trial.resources.precision
-    network, tokenizer = model_files.load_model(Model(path=str(folder)), precision, "--output")
+    network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(folder)), precision, "--output")
     known = run_on.get("evaluation_tokens") if verified_on == run_on["device"] else None  # bf16 rounds by it
-    reference = setup.load_retain_evaluation(trial)
+    reference = setup.load_reference_evaluation(trial)
     budget = known or choose_process_token_budget(resources, network.to(device))
     metrics, _ = evaluation.evaluate(network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget)
     wrong = []
@@ -130,7 +130,7 @@ def verify_export(
     return {"verified_metrics": metrics, "verified_on": verified_on, "differences": wrong}
 
 
-def read_trial(result: dict[str, Any], store: Storage) -> Trial:
+def parse_trial_of_result(result: dict[str, Any], store: Storage) -> Trial:
     """Return a result's trial with this machine's paths. Raises InputError if it is none of this checkout's."""
     try:
         return localize_paths(Trial.model_validate(result["config"]), store)
@@ -171,8 +171,8 @@ def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: S
             {"trial": one.id(), **_describe_rows(chosen.training_rows(one.benchmark)[0])} for one in reversed(earlier)
         ],
         "retain": _describe_rows(retain),
-        "metrics": dict(selection.pick_metrics(result, rule, reported=True)),
-        "target_metrics": dict(selection.pick_metrics(target, rule, reported=True)) if target else None,
+        "metrics": dict(selection.pick_half_metrics(result, rule, reported=True)),
+        "target_metrics": dict(selection.pick_half_metrics(target, rule, reported=True)) if target else None,
         "fault": verdict.reason if verdict.key else None,
         "outcome": verdict.outcome,
         "held_out": rule.halves,

@@ -20,7 +20,7 @@ SPELLED = {"lr", "epochs", "batch_size", "weight_decay", "warmup_epochs", "sched
 """Settings of training that its command line has, and the length of rows, which its models have."""
 
 
-def write_settings(result: Mapping[str, Any], trial: Trial, file: Path) -> None:
+def write_reusable_settings(result: Mapping[str, Any], trial: Trial, file: Path) -> None:
     """Write what a trial was trained by, where it comes from, and the same for open-unlearning's command line."""
     import yaml
 
@@ -28,15 +28,15 @@ def write_settings(result: Mapping[str, Any], trial: Trial, file: Path) -> None:
         "trial": result["id"],
         "model": trial.target.path.rpartition("/")[2],
         "split": trial.benchmark.split,
-        "measured": benchmarks.describe_goals(trial.benchmark.name, result["metrics"]),
+        "measured": benchmarks.format_goal_values(trial.benchmark.name, result["metrics"]),
         "commit": result["commit"],
-        "settings": list_settings(trial),
+        "settings": list_training_settings(trial),
         "open_unlearning": format_open_unlearning_overrides(trial),
     }
-    atomic_files.write_text(file, yaml.safe_dump(document, sort_keys=False, width=120))
+    atomic_files.write_redacted_text(file, yaml.safe_dump(document, sort_keys=False, width=120))
 
 
-def list_settings(trial: Trial) -> dict[str, Any]:
+def list_training_settings(trial: Trial) -> dict[str, Any]:
     """Return by path what a trial was trained by: the method, all of training, the precision, and what else it states.
 
     Other settings of one machine (resources), of the rows and of how a trial is measured are not among them.
