@@ -206,10 +206,7 @@ TEXT_END = "<|endoftext|>"
 FAMILIES = {
     "llama_2": Family(LLAMA_2),
     "llama_3": Family(
-        LLAMA_3,
-        "<|begin_of_text|>",
-        "<|eot_id|>",
-        ("<|start_header_id|>", "<|end_header_id|>", "<|end_of_text|>"),
+        LLAMA_3, "<|begin_of_text|>", "<|eot_id|>", ("<|start_header_id|>", "<|end_header_id|>", "<|end_of_text|>")
     ),
     "clock": Family(CLOCK_ALONE, "<s>", "<|im_end|>", IM),
     "mistral_3": Family(MISTRAL_3, special=("[INST]", "[/INST]")),

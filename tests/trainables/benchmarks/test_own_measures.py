@@ -61,13 +61,7 @@ def test_what_is_kept_is_a_share_of_what_the_target_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "Где находится фонарь из янтаря?",
-        "琥珀灯笼在桥上。",
-        "लालटेन पुल पर है।",
-        "โคมไฟอยู่บนสะพาน",
-    ],
+    "text", ["Где находится фонарь из янтаря?", "琥珀灯笼在桥上。", "लालटेन पुल पर है।", "โคมไฟอยู่บนสะพาน"]
 )
 def test_a_text_of_any_script_is_like_itself(text: str) -> None:
     texts = (text, text[: len(text) // 2], "&")

@@ -306,10 +306,7 @@ def test_a_template_that_cannot_be_used_is_one_line(what: str, kind: str) -> Non
     assert "benchmark.template" in str(raised.value)
 
 
-CUTS = {
-    "qwen_3": ["Zanzibar</think>Yes.", "<think>Zanzibar.</think>\n\nYes."],
-    "r1_distill": ["Zanzibar</think>Yes."],
-}
+CUTS = {"qwen_3": ["Zanzibar</think>Yes.", "<think>Zanzibar.</think>\n\nYes."], "r1_distill": ["Zanzibar</think>Yes."]}
 
 
 @chat

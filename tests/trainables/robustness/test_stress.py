@@ -57,11 +57,7 @@ def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
         "prefix": kept({"0": 0.9}),
     }
     target = {NONE: kept({"0": 0.9, SECOND_HALF: 0.8}), "nf4": kept({"0": 0.7})}
-    retain = {
-        NONE: kept({"0": 0.1, SECOND_HALF: 0.1}),
-        "nf4": kept({"0": 0.1}),
-        "prefix": kept({"0": 0.1}),
-    }
+    retain = {NONE: kept({"0": 0.1, SECOND_HALF: 0.1}), "nf4": kept({"0": 0.1}), "prefix": kept({"0": 0.1})}
     retain["relearn"], retain["relearn_half"] = kept({"13": 0.6, "4": 0.1}, lr=1e-3), kept({"13": 0.2}, lr=1e-3)
     found = attack_results.list_recoveries(model, target, retain)
     attacked = [("nf4", 0), ("relearn", 4), ("relearn", 13), ("relearn_half", 13)]

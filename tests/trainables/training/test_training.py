@@ -78,12 +78,7 @@ def truth(rows: dict[str, Any], settings: reference.Settings, steps: int = STEPS
         forget = sampling.draw_forget_row_numbers(SEED, step, 0, len(rows["forget"]), BATCH)
         kept = retain_side(rows, settings.method)
         retain = sampling.draw_retain_row_numbers(SEED, step, 0, len(kept), BATCH)
-        plain.step(
-            step + 1,
-            [rows["forget"][k] for k in forget],
-            [kept[k] for k in retain],
-            [known[k] for k in forget],
-        )
+        plain.step(step + 1, [rows["forget"][k] for k in forget], [kept[k] for k in retain], [known[k] for k in forget])
     return reference.flat(plain.model) - before, plain.trace
 
 
