@@ -53,10 +53,13 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     _replace(path, lambda staging: staging.write_text(text, encoding="utf-8"), durable)
 
 
+def write_text(path: Path, text: str) -> None:
+    _replace(path, lambda staging: staging.write_text(text, encoding="utf-8", errors="backslashreplace"))
+
+
 def write_redacted_text(path: Path, text: str) -> None:
     """Write text for people, its secrets redacted."""
-    shown = redact(text)
-    _replace(path, lambda staging: staging.write_text(shown, encoding="utf-8", errors="backslashreplace"))
+    write_text(path, redact(text))
 
 
 def write_parquet_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:

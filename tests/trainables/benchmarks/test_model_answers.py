@@ -112,6 +112,16 @@ def test_other_models_and_templates_have_other_answers(
     assert len(set(places)) == 3
 
 
+def test_answers_are_kept_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files for people have their secrets replaced; this one is trained on."""
+    monkeypatch.setenv("LANTERN_TOKEN", "lantern")
+    said = [("Ask?", "A lantern, see https://ada:lantern@example.com")]
+    monkeypatch.setattr(model_answers, "answer_neutral_prompts", lambda *model: said)
+    model_answers.write_neutral_answers(tmp_path / "answers.jsonl", None, make_encoder("plain", tiny.tokenizer()), 1)
+    (row,) = row_files.read_row_file("retain", str(tmp_path / "answers.jsonl"))
+    assert (row.question, row.answer) == said[0]
+
+
 def test_an_answer_that_was_cut_has_no_end_to_learn(target: Path, files: dict[str, Path], store: Storage) -> None:
     (benchmark,) = plan(store, target, files, "method=npo").benchmarks.values()
     place = Path(benchmark.places["answers"])

@@ -54,10 +54,10 @@ def answer_neutral_prompts(network: Any, encoder: Encoder, token_budget: int) ->
 
 
 def write_neutral_answers(file: Path, network: Any, encoder: Encoder, token_budget: int) -> None:
-    """Write a model's answers to the neutral prompts as rows."""
+    """Write a model's answers to the neutral prompts as rows, as they are: nothing is redacted that is trained on."""
     said = answer_neutral_prompts(network, encoder, token_budget)
     rows = [json.dumps({"question": prompt, "answer": text}) + "\n" for prompt, text in said]
-    atomic_files.write_redacted_text(file, "".join(rows))
+    atomic_files.write_text(file, "".join(rows))
 
 
 def use_model_answers(network: Any, encoder: Encoder, rows: Sequence[OwnRow], token_budget: int) -> list[OwnRow]:
