@@ -22,7 +22,7 @@ from trainables.config.trial import Trial
 from trainables.storage.file_names import EVALUATED, FAILURES, LOST
 from trainables.storage.folder_storage import Storage
 from trainables.trial import record
-from trainables.trial.progress import format_progress_columns, read_progress
+from trainables.trial.progress import describe_progress, format_progress_columns, read_progress
 
 PLAIN_SECONDS, BARS_SECONDS = 30.0, 1.0
 """Between two plain lines of where a sweep stands, and between two looks at its running trials."""
@@ -71,7 +71,7 @@ class TrialCounts:
 
 
 class ProgressScreen:
-    """Bars of the sweep and its running trials on a terminal; in files and pipes, a line of counts now and then."""
+    """Bars of the sweep and its running trials on a terminal; else lines of counts, and how far the only trial is."""
 
     def __init__(self, console: Console) -> None:
         name = TextColumn("{task.description}", table_column=Column(no_wrap=True))
@@ -92,19 +92,23 @@ class ProgressScreen:
         self.shown, said = time.monotonic(), str(counts)
         if counts.remaining > 0 and not counts.running:
             said += " | starting a worker (`ray status` tells what is free)"
+        evaluation = statistics.median(counts.evaluations) if counts.evaluations else None
+        trials = [
+            (label, read_progress(store.trial(key), evaluation))
+            for key, (label, _) in list(counts.running.items())[:MAX_TRIALS_SHOWN]
+        ]
         if not terminal:
-            self.print_line(said)
+            alone = trials[0][1] if len(counts.running) == 1 else None
+            self.print_line(f"{said} | {describe_progress(alone)}" if alone else said)
             return
         for bar in self.bars.task_ids:
             self.bars.remove_task(bar)
         ended = counts.done + counts.failed
         self.bars.add_task(counts.name, total=max(1, counts.total), completed=ended, said=said)
-        evaluation = statistics.median(counts.evaluations) if counts.evaluations else None
-        for key, (label, _) in list(counts.running.items())[:MAX_TRIALS_SHOWN]:
-            found = read_progress(store.trial(key), evaluation)
-            said = "starting" if found is None else " | ".join(filter(None, format_progress_columns(found)))
+        for label, found in trials:
+            told = "starting" if found is None else " | ".join(filter(None, format_progress_columns(found)))
             step, steps = (0, None) if found is None else (found["step"], found["steps"])
-            self.bars.add_task(escape(label), total=steps, completed=step, said=said)
+            self.bars.add_task(escape(label), total=steps, completed=step, said=told)
 
     def close(self) -> None:
         self.bars.stop()

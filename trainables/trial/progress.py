@@ -65,6 +65,12 @@ def format_progress_columns(progress: dict[str, Any]) -> tuple[str, str, str, st
     return phase, step, format_duration(progress["seconds"]), "" if left is None else format_duration(left)
 
 
+def describe_progress(progress: dict[str, Any]) -> str:
+    """Return `training, step 5/20, for 20 s, about 45 s left`."""
+    phase, step, elapsed, left = format_progress_columns(progress)
+    return ", ".join(filter(None, (phase, step and f"step {step}", f"for {elapsed}", left and f"about {left} left")))
+
+
 def describe_shared_progress(store: Storage, keys: Container[str] | None = None) -> list[str]:
     """Return how far each model and evaluation is that is being made for trials, in words; `keys`: of these alone."""
     lines = []
@@ -72,9 +78,7 @@ def describe_shared_progress(store: Storage, keys: Container[str] | None = None)
         found = read_progress(folder, None) if keys is None or folder.name in keys else None
         if found and found["alive"]:
             since_start = found["seconds"] + found["silent_seconds"]  # a batch may take minutes
-            phase, step, elapsed, left = format_progress_columns(found | {"seconds": since_start})
-            parts = (phase, step and f"step {step}", f"for {elapsed}", left and f"about {left} left")
-            lines.append(f"{found['label']}: {', '.join(filter(None, parts))}")
+            lines.append(f"{found['label']}: {describe_progress(found | {'seconds': since_start})}")
     return lines
 
 
