@@ -12,7 +12,9 @@ from analysis.report.sections import Report
 from analysis.stats.chosen_settings import SHORT, rank_by_label_order
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import get_benchmark
+from trainables.benchmarks.own.kept_answers import SETS_TO_KEEP
 from trainables.benchmarks.verdict import choose_and_judge_trial
+from trainables.common.wording import format_row_numbers
 from trainables.storage.file_names import ROWS
 from trainables.storage.opening import format_storage_option
 
@@ -45,37 +47,53 @@ def write_own_rows_parts(report: Report) -> tuple[list[str], list[TableItem], li
     export = f"To write its model: `python -m trainables.export {asked} --output DIR`"
     if store.exists(store.root / "exports" / str(trial["id"])):
         export = f"Its model is written. To ask it: `python -m trainables.chat {asked}`"
-    rows = tabulate_forget_rows(report, verdict.key)
+    table = read_trial_parquet(store, store.trial(verdict.key) / ROWS)
+    measured = pd.DataFrame() if table is None else table.to_pandas()
+    rows = tabulate_forget_rows(measured)
     save_frame(report.folder, "forget_rows", rows)
     shown: Any = rows.loc[rows["said_any"] > 0].head(MOST_ROWS)
     caption = "Rows are numbered as in the forget file; tables/forget_rows.csv has every measured one."
-    table = shown.map(format_number).assign(row=shown["row"].astype(str)).rename(columns=COLUMN_HEADS)
-    still = Section("Which rows are still said", (TableItem(table, caption),))
+    listed = shown.map(format_number).assign(row=shown["row"].astype(str)).rename(columns=COLUMN_HEADS)
+    still = Section("Which rows are still said", (TableItem(listed, caption),))
     item = TableItem(compare_models(results, [before, trial, unseen]), title=f"Before and after trial {trial['id']}")
     step = "" if pd.isna(trial["chosen_step"]) else f", step {trial['chosen_step']:g}"
     side = describe_method(trial["method"], trial["rectifier.name"]).replace("w/", "with")
     named = f"trial {trial['id']} ({side}, seed {trial['seed']:g}{step})"
-    return [verdict.describe(named), export], [item], [still] * bool(len(shown))
+    ended = (store.result(verdict.key) or {}).get("training", {}).get("ended")
+    notes = [f"Training ended early: {ended}."] * bool(ended) + list_uncounted_rows(measured)
+    return [verdict.describe(named), export, *notes], [item], [still] * bool(len(shown))
 
 
 def compare_models(results: Results, models: list[dict[Any, Any]]) -> pd.DataFrame:
     """Return each measure of the model before, of the trial, and of a model that never saw the rows if there is one."""
     measures = {column.metric: column.head for column in results.goals.columns}
-    measures |= {f"{name}_kept": f"{name} rows kept" for name in ("retain", "other")}
+    measures |= {f"{name}_kept": f"{name} rows kept" for name in SETS_TO_KEEP}
     measures["membership_loss_auc"] = "AUC of telling forget rows from rows never trained on (0.5: guessing)"
     table = [[head, *(format_number(one.get(metric, math.nan)) for one in models)] for metric, head in measures.items()]
     frame = pd.DataFrame(table, columns=["", "Before", "After", "Never trained"])
     return frame.loc[frame["After"] != DASH].drop(columns=[] if models[-1] else "Never trained")
 
 
-def tabulate_forget_rows(report: Report, trial: str) -> pd.DataFrame:
+def tabulate_forget_rows(measured: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each measured forget row, of a text its block that is given away most; the worst first."""
-    table = read_trial_parquet(report.results.store, report.results.store.trial(trial) / ROWS)
-    rows = (pd.DataFrame() if table is None else table.to_pandas()).reindex(columns=["task", *COLUMN_HEADS])
+    rows = measured.reindex(columns=["task", *COLUMN_HEADS])
     forget = rows.loc[rows["task"] == "forget"].drop(columns="task")
     forget = forget.map(lambda value: value if isinstance(value, int | float) else math.nan).dropna(subset="row")
     forget = forget.astype(float).assign(row=forget["row"].astype(int) + 1)
     return forget.sort_values(["said_any", "rougeL_recall"], ascending=False, kind="stable").drop_duplicates("row")
+
+
+def list_uncounted_rows(measured: pd.DataFrame) -> list[str]:
+    """Return of which questions that are to be kept the target model never said the fact, so that they do not count."""
+    rows: Any = measured.reindex(columns=["task", "row", "said", "kept"])
+    numbers: Any = pd.to_numeric(rows["row"], errors="coerce")
+    rows["row"] = numbers.astype("Int64") + 1
+    unsaid: Any = rows.loc[rows["said"].notna() & rows["kept"].isna() & rows["task"].isin(SETS_TO_KEEP)]
+    return [
+        f"Not counted, for the target model does not say them either: {format_row_numbers(list(part['row']))} of "
+        f"those measured as {task}."
+        for task, part in unsaid.dropna(subset="row").groupby("task")
+    ]
 
 
 def tabulate_request_sequence(results: Results) -> pd.DataFrame:

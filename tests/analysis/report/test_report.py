@@ -2,12 +2,10 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,9 +21,6 @@ from tests.support import sweep_store
 from tests.support.ruled_sweeps import NAMES, Value, write_arena
 from tests.support.starts import assert_refused
 from tests.support.sweep_store import GRU, SETTINGS, Results, read, write_sweep, write_trial
-from trainables.storage.atomic_files import write_parquet_rows
-from trainables.storage.file_names import ROWS
-from trainables.storage.folder_storage import Storage
 
 store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_results
 
@@ -215,17 +210,22 @@ def record(row: int, block: int, rouge: float) -> dict[str, Any]:
     return {"task": "forget", "row": row, "digest": f"row {row}", "block": block, **number}
 
 
-def test_of_a_text_the_block_is_listed_that_is_given_away_most(tmp_path: Path) -> None:
-    store = Storage(tmp_path)
+def test_of_a_text_the_block_is_listed_that_is_given_away_most() -> None:
     now = [record(0, 0, 0.1), record(0, 1, 0.6), record(1, 0, 0.2), record(0, 0, 0.9) | {"task": "retain"}]
-    write_parquet_rows(store.trial("abc") / ROWS, now)
-    made: Any = SimpleNamespace(results=SimpleNamespace(store=store))
-    found = own.tabulate_forget_rows(made, "abc")
+    found = own.tabulate_forget_rows(pd.DataFrame(now))
     assert found.to_numpy().tolist() == [[1, 0.3, 0.6, 0.3, 0.15], [2, 0.1, 0.2, 0.1, 0.05]]
-    write_parquet_rows(store.trial("abc") / ROWS, [one | {"row": "x", "prob": [1.0]} for one in now])
-    assert own.tabulate_forget_rows(made, "abc").empty
-    shutil.rmtree(store.trial("abc"))
-    assert own.tabulate_forget_rows(made, "abc").empty
+    assert own.tabulate_forget_rows(pd.DataFrame([one | {"row": "x", "prob": [1.0]} for one in now])).empty
+    assert own.tabulate_forget_rows(pd.DataFrame()).empty
+
+
+def test_questions_that_the_target_model_never_answered_are_named() -> None:
+    kept: list[float | None] = [1.0, None, 0.0, None]
+    rows = [{"task": "retain", "row": row, "said": 0.0, "kept": one} for row, one in enumerate(kept)]
+    rows += [{"task": "retain", "row": 9, "said": None, "kept": None}, {"task": "forget", "row": 1, "said": 1.0}]
+    (told,) = own.list_uncounted_rows(pd.DataFrame(rows))
+    assert told.endswith("does not say them either: rows 2, 4 of those measured as retain.")
+    assert own.list_uncounted_rows(pd.DataFrame([one | {"row": "x"} for one in rows])) == []
+    assert own.list_uncounted_rows(pd.DataFrame()) == []
 
 
 METHODS = {"ga": NAMES, "npo": NAMES}
