@@ -93,13 +93,11 @@ class ProgressScreen:
         if counts.remaining > 0 and not counts.running:
             said += " | starting a worker (`ray status` tells what is free)"
         evaluation = statistics.median(counts.evaluations) if counts.evaluations else None
-        trials = [
-            (label, read_progress(store.trial(key), evaluation))
-            for key, (label, _) in list(counts.running.items())[:MAX_TRIALS_SHOWN]
-        ]
+        running = list(counts.running.items())[:MAX_TRIALS_SHOWN] if terminal or len(counts.running) == 1 else []
+        trials = [(label, read_progress(store.trial(key), evaluation)) for key, (label, _) in running]
         if not terminal:
-            alone = trials[0][1] if len(counts.running) == 1 else None
-            self.print_line(f"{said} | {describe_progress(alone)}" if alone else said)
+            alone = trials[0][1] if trials else None
+            self.print_line(f"{said} | this one: {describe_progress(alone)}" if alone and alone["alive"] else said)
             return
         for bar in self.bars.task_ids:
             self.bars.remove_task(bar)

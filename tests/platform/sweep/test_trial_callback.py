@@ -163,7 +163,7 @@ def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.Monkey
     screen.print_line("[bold] :smile: longer than the window is wide")
     assert out.getvalue().splitlines() == [
         "done 3 | running 1 | failed 0 | left 16",
-        "done 3 | running 1 | failed 0 | left 16 | training, step 5/20, for 20 s, about 45 s left",
+        "done 3 | running 1 | failed 0 | left 16 | this one: training, step 5/20, for 20 s, about 45 s left",
         "done 10 | running 0 | failed 0 | left 0",
         "[bold] :smile: longer than the window is wide",
     ]
