@@ -84,16 +84,20 @@ def tabulate_forget_rows(measured: pd.DataFrame) -> pd.DataFrame:
 
 
 def list_uncounted_rows(measured: pd.DataFrame) -> list[str]:
-    """Return of which questions that are to be kept the target model never said the fact, so that they do not count."""
-    rows: Any = measured.reindex(columns=["task", "row", "said", "kept"])
-    numbers: Any = pd.to_numeric(rows["row"], errors="coerce")
-    rows["row"] = numbers.astype("Int64") + 1
-    unsaid: Any = rows.loc[rows["said"].notna() & rows["kept"].isna() & rows["task"].isin(SETS_TO_KEEP)]
-    return [
-        f"Not counted, for the target model does not say them either: {format_row_numbers(list(part['row']))} of "
-        f"those measured as {task}."
-        for task, part in unsaid.dropna(subset="row").groupby("task")
-    ]
+    """Return which questions that are to be kept do not count, for the target model never said their facts.
+
+    Nothing of sets in which another measure counts (kept_answers.mark_kept_answers), whose shares are no 0 or 1.
+    """
+    found = []
+    for task in SETS_TO_KEEP:
+        rows: Any = measured.reindex(columns=["task", "row", "is_text", "said", "kept"])
+        rows = rows.loc[(rows["task"] == task) & (rows["is_text"] == False) & rows["said"].notna()]  # noqa: E712
+        numbers: Any = pd.to_numeric(rows["row"], errors="coerce")
+        unsaid = numbers.loc[rows["kept"].isna()].dropna().astype(int) + 1
+        if len(unsaid) and len(unsaid) < len(rows) and rows["kept"].dropna().isin([0, 1]).all():
+            listed = format_row_numbers(unsaid.drop_duplicates().to_list())
+            found.append(f"Not counted, for the target model did not say them: {listed} of those measured as {task}.")
+    return found
 
 
 def tabulate_request_sequence(results: Results) -> pd.DataFrame:

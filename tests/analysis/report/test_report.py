@@ -220,12 +220,16 @@ def test_of_a_text_the_block_is_listed_that_is_given_away_most() -> None:
 
 def test_questions_that_the_target_model_never_answered_are_named() -> None:
     kept: list[float | None] = [1.0, None, 0.0, None]
-    rows = [{"task": "retain", "row": row, "said": 0.0, "kept": one} for row, one in enumerate(kept)]
-    rows += [{"task": "retain", "row": 9, "said": None, "kept": None}, {"task": "forget", "row": 1, "said": 1.0}]
-    (told,) = own.list_uncounted_rows(pd.DataFrame(rows))
-    assert told.endswith("does not say them either: rows 2, 4 of those measured as retain.")
-    assert own.list_uncounted_rows(pd.DataFrame([one | {"row": "x"} for one in rows])) == []
-    assert own.list_uncounted_rows(pd.DataFrame()) == []
+    asked = {"task": "retain", "is_text": False, "said": 1.0}
+    rows = [asked | {"row": row, "kept": one} for row, one in enumerate(kept)]
+    more = [asked | {"row": 8, "said": None, "kept": None}, asked | {"row": 9, "is_text": True, "kept": None}]
+    more.append(asked | {"task": "forget", "row": 1})
+    (told,) = own.list_uncounted_rows(pd.DataFrame(rows + more))
+    assert told.endswith("the target model did not say them: rows 2, 4 of those measured as retain.")
+    by_memory = [one | {"kept": one["kept"] and 0.7} for one in rows]
+    without_target = [one | {"kept": None} for one in rows]
+    for others in (by_memory, without_target, [one | {"row": "x"} for one in rows], []):
+        assert own.list_uncounted_rows(pd.DataFrame(others)) == []
 
 
 METHODS = {"ga": NAMES, "npo": NAMES}
