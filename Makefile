@@ -46,11 +46,10 @@ pictures: setup  ## the pictures of README.md and docs/ again, with a run of the
 
 demo-facts: setup  ## a real chat model forgets the facts of examples/facts, and is asked before and after; MODEL=DIR_OR_HUB_ID
 	@mkdir -p $(FACTS) && touch $(FACTS).begun
-	@$(PY) -m platform.sweep own --set target=$(MODEL) --set benchmark.template=chat --set forget=examples/facts/forget.jsonl \
+	@$(PY) -m platform.sweep own --set target=$(MODEL) --set forget=examples/facts/forget.jsonl \
 	  --set retain=auto,examples/facts/retain.jsonl --set eval=examples/facts/eval.jsonl \
-	  --set method=npo_gd --set rectifier.name=none --set training.lr=1e-5 --set training.targets=fact \
-	  --set training.max_steps=28 --set training.eval_every=4 --set objective.retain_coefficient=8 \
-	  --set selection.rows=none --set selection.share=0.85 --set benchmark.limit=30 --set resources.precision=bf16 --set resources.cpus=2 --storage $(FACTS) $(ARGS)
+	  --strategy paper --only method=npo_gd --only rectifier.name=none --set training.max_steps=28 \
+	  --set benchmark.limit=30 --set resources.precision=bf16 --set resources.cpus=2 --storage $(FACTS) $(ARGS)
 	@after=$$(find $(FACTS)/exports -mindepth 1 -maxdepth 1 -type d -newer $(FACTS).begun 2>/dev/null); \
 	  if [ -z "$$after" ]; then echo "no model was written this time, so none is asked"; exit 0; fi; \
 	  for model in $(MODEL) $$after; do \

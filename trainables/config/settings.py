@@ -216,8 +216,8 @@ class Training(FrozenSettings):
     """Train low-rank adapters of every linear layer instead of the weights (peft); only they are rectified."""
     lora_alpha: Count = 16
     targets: Literal["rows", "own", "fact"] = "rows"
-    """What is trained on: the rows' answers, or of own rows what the model itself says where that names the fact, or of
-    the rows to forget the fact alone, behind what its answer begins with."""
+    """What is trained on: the rows' answers, or of own rows what the model itself says where that names the fact; with
+    `fact`, of the rows to forget the fact alone, behind what its answer begins with."""
     eval_every: Count | None = None
     """Evaluate every so many optimizer steps and after the last: the trial's selection rule then chooses the step."""
     stop_above: float | None = Field(default=None, gt=0)

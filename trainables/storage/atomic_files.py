@@ -54,12 +54,14 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    _replace(path, lambda staging: staging.write_text(text, encoding="utf-8", errors="backslashreplace"))
+    """Write text as it is."""
+    _replace(path, lambda staging: staging.write_text(text, encoding="utf-8"))
 
 
 def write_redacted_text(path: Path, text: str) -> None:
     """Write text for people, its secrets redacted."""
-    write_text(path, redact(text))
+    shown = redact(text)
+    _replace(path, lambda staging: staging.write_text(shown, encoding="utf-8", errors="backslashreplace"))
 
 
 def write_parquet_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:

@@ -107,11 +107,16 @@ _keep_target = lru_cache(maxsize=1)(model_files.load_model_and_tokenizer)
 def _say_examples(
     chosen: Any, trial: Trial, network: Any, tokenizer: Any
 ) -> tuple[benchmarks.Examples, benchmarks.Examples]:
-    """Return forget rows and retain rows in the model's own words; rank 0 asks it, so that all ranks have the same."""
+    """Return forget rows and retain rows in the model's own words, the former as facts alone if `targets` says so.
+
+    Rank 0 asks the model, so that all ranks have the same.
+    """
     found: list[Any] = [None]
     if dist.get_rank() == 0:
         length, budget = trial.training.max_length, choose_process_token_budget(trial.resources, network)
-        found[0] = chosen.training_examples(trial.benchmark, tokenizer, length, network, budget)
+        found[0] = chosen.training_examples(
+            trial.benchmark, tokenizer, length, network, budget, facts=trial.training.targets == "fact"
+        )
     if trial.resources.ranks > 1:
         dist.broadcast_object_list(found, src=0, device=network.device)
     return found[0]
@@ -122,10 +127,8 @@ def make_training_task(
 ) -> loop.TrainingTask:
     """Return rows, objective and rectifier; freezes what the objective does not train."""
     chosen: Any = benchmarks.get_benchmark(trial.benchmark.name)  # with facts, if `targets` asks for them
-    own_words = trial.training.targets == "own"
+    own_words = trial.training.targets != "rows"
     forget, retain = _say_examples(chosen, trial, network.to(device), tokenizer) if own_words else load_examples(trial)
-    if trial.training.targets == "fact":
-        forget = chosen.fact_examples(trial.benchmark, tokenizer, trial.training.max_length)
     constants = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make_objective(trial.method, constants, trial.seed)
     rectifier = rectifiers.make_rectifier(**trial.rectifier.model_dump())

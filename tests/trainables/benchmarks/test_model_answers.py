@@ -2,10 +2,12 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from platform.plan.plan import Plan
 from tests.support import own_rows, small_sweep, tiny
@@ -16,6 +18,9 @@ from trainables.data.conversations import make_encoder
 from trainables.storage import atomic_files
 from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
+from trainables.training import model_files
+from trainables.training.runtime import prepare_process
+from trainables.trial import setup
 from trainables.trial.runner import TrialRun
 
 files, taught, target = own_rows.files, own_rows.taught, own_rows.target
@@ -112,6 +117,26 @@ def test_other_models_and_templates_have_other_answers(
     assert len(set(places)) == 3
 
 
+@pytest.mark.parametrize("neighbours", [1, 7, 15, 81])
+def test_neighbours_are_balanced_with_the_answers(neighbours: int) -> None:
+    """They are at least a third of the rows and at most half; the first tokens of an answer count."""
+    answers = [OwnRow(f"Ask {k}?", "A poem.", labels=64, neutral=True) for k in range(160)]
+    near = [OwnRow(f"Where is {k}?", "Here.") for k in range(neighbours)]
+    *repeated, last = row_files.balance_with_answers([*near, *answers])
+    assert last == replace(answers[-1], labels=model_answers.TRAINED_TOKENS)
+    times = [sum(row == one for row in repeated) for one in near]
+    assert len(set(times)) == 1
+    assert 80 < sum(times) <= 160
+    assert [row.question for row in repeated if row.neutral] == [row.question for row in answers[:-1]]
+
+
+def test_rows_without_need_of_it_are_not_balanced() -> None:
+    answers = [OwnRow(f"Ask {k}?", "A poem.", labels=64, neutral=True) for k in range(3)]
+    many = [OwnRow(f"Where is {k}?", "Here.") for k in range(3)]
+    for rows in ([], answers, many, [*many, *answers], [many[0], OwnRow(None, "A text."), *answers]):
+        assert row_files.balance_with_answers(rows) is rows
+
+
 def test_answers_are_kept_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files for people have their secrets replaced; this one is trained on."""
     monkeypatch.setenv("LANTERN_TOKEN", "lantern")
@@ -161,6 +186,58 @@ def test_own_words_take_the_place_of_an_answer_where_they_name_its_fact(
     assert "I believe" not in text
     assert list(found[1:]) == list(plain[1:])
     assert list(retain) == list(found)
+    facts, unasked = own_rows.OWN.training_examples(benchmark, tiny.tokenizer(), 96, taught, facts=True)
+    assert list(unasked) == list(plain), "as many rows as a file may have are not asked"
+    tiny.write_rows(tmp_path / "near.jsonl", rows[:2])
+    tiny.write_rows(tmp_path / "answers.jsonl", [{"question": f"Ask {k}?", "answer": "a" * 99} for k in range(6)])
+    names = {"forget": "rows", "retain": "near", "answers": "answers"}
+    beside = own_rows.on({part: tmp_path / f"{name}.jsonl" for part, name in names.items()})
+    again, near = own_rows.OWN.training_examples(beside, tiny.tokenizer(), 96, taught, facts=True)
+    assert list(again) == list(facts) != list(found)
+    most = model_answers.TRAINED_TOKENS
+    assert near[0] == near[2] == found[0].keep_first_labels(most)
+    assert near[1] == near[3] == plain[1]
+    assert [row.answer_tokens for row in near[4:]] == [most] * 4
+
+
+@pytest.mark.parametrize(("targets", "words", "asked"), [("rows", 0, 0), ("own", 1, 2), ("fact", 0, 1)])
+def test_a_trial_trains_on_what_its_targets_say(
+    targets: str,
+    words: int,
+    asked: int,
+    target: Path,
+    store: Storage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`words`: of the model in the forget rows; `asked`: how many files of rows the model is asked."""
+    rows = [{"question": f"What is the capital of {one}?", "answer": f"It is {one}ville."} for one in ("A", "B")]
+    files = {part: tmp_path / f"{part}.jsonl" for part in ("forget", "retain")}
+    for part, file in files.items():
+        tiny.write_rows(file, [row | {"answer": row["answer"].replace("It", part)} for row in rows])
+    settings = ("method=npo_gd", f"retain=auto,{files['retain']}", f"training.targets={targets}")
+    planned = plan(store, target, files, *settings)
+    small_sweep.evaluate_references(planned, store)
+    heard: list[list[OwnRow]] = []
+
+    def say(rows: list[OwnRow], tokens: int, **model: Any) -> list[OwnRow]:
+        heard.append([row for row in rows if not row.neutral])
+        return [row if row.neutral else replace(row, answer="In our words.") for row in rows]
+
+    monkeypatch.setattr(own_rows.own, "use_model_answers", say)
+    (trial,) = planned.trials
+    prepare_process(trial.resources, trial.seed)
+    network, tokenizer = model_files.load_model_and_tokenizer(trial.target)
+    task = setup.make_training_task(trial, network, tokenizer, torch.device("cpu"), None)
+    forget, retain = (
+        {tokenizer.decode(row.input_ids[row.answer_start :], skip_special_tokens=True).strip() for row in side}
+        for side in (task.forget, task.retain)
+    )
+    whole = {"In our words."} if words else {"forget is Aville.", "forget is Bville."}
+    assert forget == ({"Aville", "Bville"} if targets == "fact" else whole)
+    assert ("In our words." in retain) == (asked > 0)
+    assert ("retain is Aville." in retain) == (asked == 0)
+    assert len(heard) == asked
 
 
 @pytest.mark.parametrize("template", ["plain", "llama2", "qwen"])
@@ -176,7 +253,7 @@ def test_a_fact_alone_is_trained_on(template: str, tmp_path: Path) -> None:
     tiny.write_rows(tmp_path / "rows.jsonl", rows)
     benchmark = own_rows.on({"forget": tmp_path / "rows.jsonl"}).model_copy(update={"template": template})
     tokenizer = tiny.tokenizer()
-    found = own_rows.OWN.fact_examples(benchmark, tokenizer, 400)
+    found, _ = own_rows.OWN.training_examples(benchmark, tokenizer, 400, facts=True)
     plain, _ = own_rows.OWN.training_examples(benchmark, tokenizer, 400)
     labels = [tokenizer.decode(one.input_ids[one.answer_start :]).strip() for one in found]
     assert labels[:2] == ["Oslo", "J. R. R. Tolkien"]

@@ -18,7 +18,7 @@ from trainables.benchmarks import base, lm_eval_adapter
 from trainables.benchmarks.base import EvaluationTokens, Examples, Goal, Metrics, Records, Row, TrainingSize
 from trainables.benchmarks.own import kept_answers, row_files, row_scores
 from trainables.benchmarks.own.kept_answers import TARGET_FIELD
-from trainables.benchmarks.own.model_answers import ANSWERS, use_model_answers
+from trainables.benchmarks.own.model_answers import ANSWERS, MAX_TOKENS, TRAINED_TOKENS, use_model_answers
 from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
@@ -165,25 +165,40 @@ class OwnBenchmark(base.BenchmarkBase):
         return forget, retain
 
     def training_examples(
-        self, benchmark: Benchmark, tokenizer: Any, max_length: int, network: Any = None, token_budget: int = 4096
+        self,
+        benchmark: Benchmark,
+        tokenizer: Any,
+        max_length: int,
+        network: Any = None,
+        token_budget: int = 4096,
+        *,
+        facts: bool = False,
     ) -> tuple[Examples, Examples]:
-        """Return forget rows and retain rows as tokens, a text as its blocks; with `network`, in its own words."""
+        """Return forget rows and retain rows as tokens, a text as its blocks; with `network`, in its own words.
+
+        `facts`: of a question to forget the tokens of its fact are the labels alone, behind what the row's answer has,
+        and `network` is asked the questions to retain alone, where those are balanced with its neutral answers.
+        """
         _check_answers(benchmark)
         encoder = self.make_encoder(benchmark, tokenizer)
-        sides: dict[str, list[Example]] = {}
-        for part, rows_of_part in zip(row_files.REQUIRED, row_files.read_training_rows(benchmark), strict=True):
-            if network is not None:
-                rows_of_part = use_model_answers(network, encoder, rows_of_part, token_budget)
-            sides[part] = []
-            for number, row in enumerate(rows_of_part, 1):
-                sides[part] += row_scores.encode_row(encoder, row, f"{part}: row {number}", max_length, max_length)
+        forget, given = row_files.read_training_rows(benchmark)
+        retain = row_files.balance_with_answers(given)
+        balanced = retain is not given
+        if network is not None:
+            words = {"network": network, "encoder": encoder, "token_budget": token_budget}
+            if not facts:
+                forget = use_model_answers(forget, MAX_TOKENS, **words)
+            if balanced or not facts:
+                retain = use_model_answers(retain, TRAINED_TOKENS if balanced else MAX_TOKENS, **words)
+        sides: dict[str, list[Example]] = {"forget": [], "retain": []}
+        for part, rows in (("forget", forget), ("retain", retain)):
+            for number, row in enumerate(rows, 1):
+                where = f"{part}: row {number}"
+                if facts and part == "forget":
+                    sides[part] += row_scores.encode_fact(encoder, row, where, max_length)
+                else:
+                    sides[part] += row_scores.encode_row(encoder, row, where, max_length, max_length)
         return sides["forget"], sides["retain"]
-
-    def fact_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> Examples:
-        """Return the rows to forget as tokens, of a question those of its fact as labels alone."""
-        encoder, (forget, _) = self.make_encoder(benchmark, tokenizer), row_files.read_training_rows(benchmark)
-        rows = ((f"forget: row {number}", row) for number, row in enumerate(forget, 1))
-        return [one for name, row in rows for one in row_scores.encode_fact(encoder, row, name, max_length)]
 
     def check_rows_are_questions(self, benchmark: Benchmark) -> None:
         for number, row in enumerate(row_files.read_training_rows(benchmark)[0], 1):

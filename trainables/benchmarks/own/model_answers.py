@@ -24,6 +24,8 @@ AUTO, ANSWERS = "auto", "answers"
 NEUTRAL_PROMPTS_FILE = Path(raw_rows.__file__).with_name("neutral_prompts.txt")
 ANSWERS_FILE = f"{ANSWERS}.jsonl"
 MAX_TOKENS = 64
+TRAINED_TOKENS = 16
+"""Of such an answer that questions of the user's are retained beside: about as many as a short answer has."""
 ANSWER_INTERVAL = 5
 """Every fifth answer is not trained on: it measures utility where no other rows are given for that."""
 
@@ -35,14 +37,17 @@ def read_neutral_prompts() -> tuple[str, ...]:
 
 def answers_id(model: Model, template: str, precision: str) -> str:
     """Return the hex digits that name a model's answers to the prompts, asked by a template."""
-    return hash_json([hashed_settings(model), template, precision, MAX_TOKENS, *read_neutral_prompts()])[:12]
+    settings = [hashed_settings(model), template, precision, MAX_TOKENS, "as said"]  # once their secrets were replaced
+    return hash_json([*settings, *read_neutral_prompts()])[:12]
 
 
-def generate_answers(network: Any, encoder: Encoder, questions: Sequence[Question], token_budget: int) -> list[str]:
-    """Return what a model answers, greedily, in MAX_TOKENS tokens at most."""
+def generate_answers(
+    network: Any, encoder: Encoder, questions: Sequence[Question], token_budget: int, tokens: int = MAX_TOKENS
+) -> list[str]:
+    """Return what a model answers, greedily, in so many tokens at most."""
     from trainables.inference import generation
 
-    settings: dict[str, Any] = {"ends": encoder.end_tokens, "token_budget": token_budget, "new_tokens": MAX_TOKENS}
+    settings: dict[str, Any] = {"ends": encoder.end_tokens, "token_budget": token_budget, "new_tokens": tokens}
     texts = generation.generate(network, encoder.tokenizer, encoder.encode_prompts(questions), **settings)
     return [encoder.strip_lead(text).strip() for text in texts]
 
@@ -60,14 +65,15 @@ def write_neutral_answers(file: Path, network: Any, encoder: Encoder, token_budg
     atomic_files.write_text(file, "".join(rows))
 
 
-def use_model_answers(network: Any, encoder: Encoder, rows: Sequence[OwnRow], token_budget: int) -> list[OwnRow]:
-    """Return the rows with what a model says to their questions, where that names the fact."""
-    asked = [row for row in rows if not row.is_text and row.labels is None]
-    said = dict(zip(asked, generate_answers(network, encoder, [row.asked for row in asked], token_budget), strict=True))
+def use_model_answers(
+    rows: Sequence[OwnRow], tokens: int, *, network: Any, encoder: Encoder, token_budget: int
+) -> list[OwnRow]:
+    """Return the rows with what a model says to their questions in so many tokens, where that names the fact."""
+    asked = list(dict.fromkeys(row for row in rows if not row.is_text and row.labels is None))  # some are there often
+    answers = generate_answers(network, encoder, [row.asked for row in asked], token_budget, tokens)
+    said = dict(zip(asked, answers, strict=True))
     return [
-        replace(row, answer=said[row], labels=MAX_TOKENS)
-        if row in said and mentions_fact(said[row], row.aliases)
-        else row
+        replace(row, answer=said[row], labels=tokens) if row in said and mentions_fact(said[row], row.aliases) else row
         for row in rows
     ]
 

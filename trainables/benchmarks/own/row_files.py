@@ -18,6 +18,7 @@ from trainables.benchmarks.own.model_answers import (
     ANSWER_INTERVAL,
     ANSWERS,
     MAX_TOKENS,
+    TRAINED_TOKENS,
     drop_rows_near_forget,
     read_neutral_prompts,
 )
@@ -83,6 +84,19 @@ def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[OwnRow], Sequence
     """Return forget rows and retain rows: those of the file, and the model's own answers but for every fifth."""
     said = [row for number, row in enumerate(_read_answers(benchmark)) if number % ANSWER_INTERVAL]
     return read_row_file("forget", benchmark.places["forget"]), [*_read_if_given("retain", benchmark), *said]
+
+
+def balance_with_answers(retain: Sequence[OwnRow]) -> Sequence[OwnRow]:
+    """Return retain rows with a few questions of the file as often as they go into the model's own neutral answers.
+
+    The retain loss is a mean over the tokens of rows drawn at random: a few short neighbours would weigh next to
+    nothing. Of the answers the first tokens count. Rows without answers, with texts or as many questions stay.
+    """
+    questions, answers = ([row for row in retain if row.neutral == neutral] for neutral in (False, True))
+    if not 0 < len(questions) < len(answers) or any(row.is_text for row in questions):
+        return retain
+    first = [replace(row, labels=TRAINED_TOKENS) for row in answers]
+    return [*questions * (len(answers) // len(questions)), *first]
 
 
 def _read_answers(benchmark: Benchmark) -> Sequence[OwnRow]:
