@@ -238,9 +238,7 @@ def test_disk_full(play: Play, seed: int, tmp_path: Path) -> None:
         assert "Traceback" not in said
         assert "Aborted" not in said, said
         if driver.process.returncode:
-            assert any(words in said for words in ("make room", "--resume goes on with what they had", "are free")), (
-                said
-            )
+            assert any(words in said for words in ("make room", "--resume goes on with what they had", "are free"))
         one.start("--resume").end()
 
 

@@ -200,28 +200,22 @@ def test_own_words_take_the_place_of_an_answer_where_they_name_its_fact(
     assert [row.answer_tokens for row in near[4:]] == [most] * 4
 
 
-@pytest.mark.parametrize(("targets", "words", "asked"), [("rows", 0, 0), ("own", 1, 2), ("fact", 0, 1)])
+@pytest.mark.parametrize(("targets", "asked"), [("rows", 0), ("own", 2), ("fact", 1)])
 def test_a_trial_trains_on_what_its_targets_say(
-    targets: str,
-    words: int,
-    asked: int,
-    target: Path,
-    store: Storage,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    targets: str, asked: int, target: Path, store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`words`: of the model in the forget rows; `asked`: how many files of rows the model is asked."""
-    rows = [{"question": f"What is the capital of {one}?", "answer": f"It is {one}ville."} for one in ("A", "B")]
+    """`asked`: how many of the files' rows the model is asked."""
     files = {part: tmp_path / f"{part}.jsonl" for part in ("forget", "retain")}
     for part, file in files.items():
-        tiny.write_rows(file, [row | {"answer": row["answer"].replace("It", part)} for row in rows])
-    settings = ("method=npo_gd", f"retain=auto,{files['retain']}", f"training.targets={targets}")
-    planned = plan(store, target, files, *settings)
+        tiny.write_rows(file, [{"question": f"Where is {one}?", "answer": f"{part} {one}ville."} for one in "AB"])
+    planned = plan(
+        store, target, files, "method=npo_gd", f"retain=auto,{files['retain']}", f"training.targets={targets}"
+    )
     small_sweep.evaluate_references(planned, store)
-    heard: list[list[OwnRow]] = []
+    heard: list[int] = []
 
     def say(rows: list[OwnRow], tokens: int, **model: Any) -> list[OwnRow]:
-        heard.append([row for row in rows if not row.neutral])
+        heard.append(tokens)
         return [row if row.neutral else replace(row, answer="In our words.") for row in rows]
 
     monkeypatch.setattr(own_rows.own, "use_model_answers", say)
@@ -233,10 +227,9 @@ def test_a_trial_trains_on_what_its_targets_say(
         {tokenizer.decode(row.input_ids[row.answer_start :], skip_special_tokens=True).strip() for row in side}
         for side in (task.forget, task.retain)
     )
-    whole = {"In our words."} if words else {"forget is Aville.", "forget is Bville."}
-    assert forget == ({"Aville", "Bville"} if targets == "fact" else whole)
-    assert ("In our words." in retain) == (asked > 0)
-    assert ("retain is Aville." in retain) == (asked == 0)
+    given = {"rows": {"forget Aville.", "forget Bville."}, "own": {"In our words."}, "fact": {"Aville", "Bville"}}
+    assert forget == given[targets]
+    assert ("In our words." in retain, "retain Aville." in retain) == (asked > 0, asked == 0)
     assert len(heard) == asked
 
 

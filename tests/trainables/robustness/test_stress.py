@@ -35,12 +35,8 @@ def test_shares_are_gains_over_what_was_removed(before: float, part: float, reta
     target = before + 0.1
     after = before + part * (target - before) + retain_gain
     assert attack_results.recovered_share(before, after, target, retain_gain) == pytest.approx(part, abs=1e-6)
-    assert attack_results.recovered_share(before, after, before + 0.04, retain_gain) is None, (
-        "hardly anything was removed"
-    )
-    assert attack_results.recovered_share(before, before, target, -retain_gain) == 0, (
-        "what the retain model loses did not come back"
-    )
+    assert attack_results.recovered_share(before, after, before + 0.04, retain_gain) is None
+    assert attack_results.recovered_share(before, before, target, -retain_gain) == 0
 
 
 def kept(values: dict[str, float], **settings: Any) -> dict[str, Any]:
@@ -163,9 +159,7 @@ def test_a_sweep_relearns_from_the_same_weights_each_time(trial_inputs: Any, tmp
     for text, words in (("{}", "attackers: Field required"), ('{"attackers": []}', "attackers: Tuple should have")):
         file.write_text(text)
         refused = run(trial_inputs, tmp_path, "--attack", file, limit=2)
-        assert (refused.exit_code, f"--attack: {file}: {words}" in " ".join(refused.stderr.split())) == (2, True), (
-            refused.stderr
-        )
+        assert (refused.exit_code, f"--attack: {file}: {words}" in " ".join(refused.stderr.split())) == (2, True)
 
 
 def test_what_is_refused(trial_inputs: Any, tmp_path: Path) -> None:

@@ -50,9 +50,7 @@ def test_a_7b_model_on_eight_ranks_by_hand() -> None:
     assert states(2, 8, method="idk_dpo", rectifier="none").average == 0
     adapters = states(1, 1, trained=10**7)
     assert adapters.weights == 14 * GB
-    assert adapters.total - adapters.weights == 10**7 * (2 + 2 + 4 + 12 + 4), (
-        "the plain engine's, several micro-batches"
-    )
+    assert adapters.total - adapters.weights == 10**7 * (2 + 2 + 4 + 12 + 4)
     assert states(1, 1, engine="deepspeed").gradients == SEVEN * (2 + 4)
 
 
@@ -114,9 +112,7 @@ def test_memory_is_what_the_container_or_job_has(
 
 
 def test_a_process_takes_no_more_of_a_gpu_than_its_part() -> None:
-    assert 0.9 < 4 * memory.compute_usable_gpu_share(trial(1, gpus=0.25).resources) < 1, (
-        "four leave what CUDA itself takes"
-    )
+    assert 0.9 < 4 * memory.compute_usable_gpu_share(trial(1, gpus=0.25).resources) < 1
     assert memory.compute_usable_gpu_share(trial(1).resources) == 1
 
 
