@@ -91,7 +91,7 @@ def list_uncounted_rows(measured: pd.DataFrame) -> list[str]:
     found = []
     for task in SETS_TO_KEEP:
         rows: Any = measured.reindex(columns=["task", "row", "is_text", "said", "kept"])
-        rows = rows.loc[(rows["task"] == task) & (rows["is_text"] == False) & rows["said"].notna()]  # noqa: E712
+        rows = rows.loc[(rows["task"] == task) & rows["is_text"].eq(False) & rows["said"].notna()]
         numbers: Any = pd.to_numeric(rows["row"], errors="coerce")
         unsaid = numbers.loc[rows["kept"].isna()].dropna().astype(int) + 1
         if len(unsaid) and len(unsaid) < len(rows) and rows["kept"].dropna().isin([0, 1]).all():

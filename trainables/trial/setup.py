@@ -104,9 +104,7 @@ def load_target(target: Model, precision: str, resources: Resources, device: tor
 _keep_target = lru_cache(maxsize=1)(model_files.load_model_and_tokenizer)
 
 
-def _say_examples(
-    chosen: Any, trial: Trial, network: Any, tokenizer: Any
-) -> tuple[benchmarks.Examples, benchmarks.Examples]:
+def _ask_for_examples(trial: Trial, network: Any, tokenizer: Any) -> tuple[benchmarks.Examples, benchmarks.Examples]:
     """Return forget rows and retain rows in the model's own words, the former as facts alone if `targets` says so.
 
     Rank 0 asks the model, so that all ranks have the same.
@@ -114,6 +112,7 @@ def _say_examples(
     found: list[Any] = [None]
     if dist.get_rank() == 0:
         length, budget = trial.training.max_length, choose_process_token_budget(trial.resources, network)
+        chosen: Any = benchmarks.get_benchmark(trial.benchmark.name)  # own: other benchmarks' rows have no facts
         found[0] = chosen.training_examples(
             trial.benchmark, tokenizer, length, network, budget, facts=trial.training.targets == "fact"
         )
@@ -126,9 +125,10 @@ def make_training_task(
     trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None
 ) -> loop.TrainingTask:
     """Return rows, objective and rectifier; freezes what the objective does not train."""
-    chosen: Any = benchmarks.get_benchmark(trial.benchmark.name)  # with facts, if `targets` asks for them
-    own_words = trial.training.targets != "rows"
-    forget, retain = _say_examples(chosen, trial, network.to(device), tokenizer) if own_words else load_examples(trial)
+    if trial.training.targets == "rows":
+        forget, retain = load_examples(trial)
+    else:
+        forget, retain = _ask_for_examples(trial, network.to(device), tokenizer)
     constants = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make_objective(trial.method, constants, trial.seed)
     rectifier = rectifiers.make_rectifier(**trial.rectifier.model_dump())
