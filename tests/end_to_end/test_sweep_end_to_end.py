@@ -30,14 +30,8 @@ from trainables.storage.folder_storage import Storage
 from trainables.trial.runner import TrialRun
 
 SETTINGS = (
-    "benchmark.split=forget25",
-    "training.max_steps=4",
-    "training.batch_size=8",
-    "training.max_length=192",
-    "training.lr=2e-3",
-    "rectifier.gamma=0.8",
-    "rectifier.tau=1",
-    "stress.attacks=int8",
+    *"benchmark.split=forget25 training.max_steps=4 training.batch_size=8 training.max_length=192".split(),
+    *"training.lr=2e-3 rectifier.gamma=0.8 rectifier.tau=1 stress.attacks=int8".split(),
 )
 TRIALS = 2  # NPO without and with GRU
 ONE = ("--max-concurrent", "1")

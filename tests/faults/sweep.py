@@ -22,13 +22,8 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile, read_sweep
 
 SETTINGS = (
-    "benchmark.split=forget25",
-    "training.max_steps=8",
-    "training.batch_size=4",
-    "training.max_length=128",
-    "training.lr=2e-3",
-    "rectifier.gamma=0.8",
-    "resources.checkpoint_every=2",
+    *"benchmark.split=forget25 training.max_steps=8 training.batch_size=4 training.max_length=128".split(),
+    *"training.lr=2e-3 rectifier.gamma=0.8 resources.checkpoint_every=2".split(),
 )
 TRIALS = 9  # GA, GD and NPO, each without GRU and with tau none and 1
 ROWS = 4

@@ -32,13 +32,8 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
 SETTINGS = (
-    "benchmark.data=/srv/shared/data/tofu",
-    "models=/srv/shared/models/tofu_tiny",
-    "benchmark.split=forget05",
-    "benchmark.limit=8",
-    "rectifier.gamma=0.8",
-    "training.batch_size=8",
-    "resources.checkpoint_every=2",
+    *"benchmark.data=/srv/shared/data/tofu models=/srv/shared/models/tofu_tiny benchmark.split=forget05".split(),
+    *"benchmark.limit=8 rectifier.gamma=0.8 training.batch_size=8 resources.checkpoint_every=2".split(),
 )
 TRIALS = ("--only", "method=ga,gd,npo", "--set", "training.max_steps=16")
 RANKS = ("--only", "method=npo", "--set", "training.max_steps=8", "--set", "rectifier.tau=none")

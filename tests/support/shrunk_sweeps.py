@@ -10,13 +10,8 @@ from tests.support.environment import type_settings
 from trainables.benchmarks.wmdp import QUESTIONS
 
 SMALL = (
-    "resources.ranks=1",
-    "resources.cpus=1",
-    "resources.gpus=0",
-    "resources.precision=fp32",
-    "training.batch_size=2",
-    "training.max_steps=2",
-    "benchmark.limit=2",
+    *"resources.ranks=1 resources.cpus=1 resources.gpus=0 resources.precision=fp32 training.batch_size=2".split(),
+    *"training.max_steps=2 benchmark.limit=2".split(),
 )
 FAMILIES = {"Llama-2-7B-chat": "Llama", "Llama-2-7B": "Llama", "ICLM-7B": "Llama", "Phi-1.5": "Phi"}
 FAMILIES |= {"Zephyr-7B-beta": "Mistral"}

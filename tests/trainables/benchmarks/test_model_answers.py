@@ -25,11 +25,8 @@ from trainables.trial.runner import TrialRun
 
 files, taught, target = own_rows.files, own_rows.taught, own_rows.target
 SHORT = (
-    "training.batch_size=4",
-    "training.max_steps=2",
-    "training.max_length=512",
-    "rectifier.name=none",
-    "training.lr=1e-5",
+    *"training.batch_size=4 training.max_steps=2 training.max_length=512 rectifier.name=none".split(),
+    *"training.lr=1e-5".split(),
 )
 
 

@@ -196,15 +196,8 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
         seen.append(step)
         found.update({name: value.detach().clone() for name, value in model.state_dict().items()})
 
-    relearn(
-        *(network, tokenizer, examples),
-        lr=1e-3,
-        steps=(1, 3),
-        seed=4,
-        resources=Resources(),
-        attention="sdpa",
-        measure=measure,
-    )
+    how: dict[str, Any] = {"resources": Resources(), "attention": "sdpa", "measure": measure}
+    relearn(network, tokenizer, examples, lr=1e-3, steps=(1, 3), seed=4, **how)
     assert seen == [1, 3]
     optimizer = torch.optim.AdamW(restated.parameters(), lr=1e-3, weight_decay=0)
     for step in range(3):

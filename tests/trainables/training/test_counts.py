@@ -1,6 +1,7 @@
 """What a step asks of a GPU, counted: times the host waits for it, launches, bytes a parameter, shapes of attention."""
 
 import ast
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,18 +20,9 @@ from trainables.methods.rectifiers import base
 from trainables.training import engine, loop, packed_rows
 
 BATCH, STEPS = 32, 35
-LOOKS = {
-    ("npo", "gru"): 1,
-    ("npo", "none"): 1,
-    ("gd", "gru"): 1,
-    ("gd", "none"): 1,
-    ("gd balanced", "none"): 1,
-    ("gd balanced", "gru"): 1,
-    ("simnpo_gd", "agem"): 1,
-    ("ceu", "none"): 1,
-    ("pdu", "none"): 1,
-    ("npo", "sago"): 2,  # it writes the gradient, after it has read its own sums
-}
+LOOKS = dict.fromkeys(itertools.product(("npo", "gd", "gd balanced"), ("gru", "none")), 1)
+LOOKS |= {("simnpo_gd", "agem"): 1, ("ceu", "none"): 1, ("pdu", "none"): 1}
+LOOKS["npo", "sago"] = 2  # it writes the gradient, after it has read its own sums
 WITHOUT_WORK = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "lift_fresh")
 MAY_LOOK = ("nonzero", "masked_select", "masked_scatter", "unique_consecutive", "_unique2", "equal", "is_nonzero")
 READING = 0.5
