@@ -1,7 +1,8 @@
 """`python -m trainables.chat ID|DIR`: asks a model what you type, each question by itself, and prints what it says."""
 
+import itertools
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,6 +11,9 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial_id
+
+BATCH, MAX_TOKENS = 16, 200
+"""How many questions of a file or of options are answered together, and the most tokens of an answer."""
 
 
 @cli.wrap_as_command
@@ -20,13 +24,14 @@ def main(
 ) -> int:
     """Chat with a model: greedy answers by its chat template, without memory of earlier questions.
 
-    Example: python -m trainables.chat ID --ask "Where is the key?"
+    Example: python -m trainables.chat ID --ask "Where is the key?" (or ID < questions.txt, a question in each line)
     """
     cli.silence_libraries()
     import torch
-    from transformers import pipeline
 
+    from trainables.benchmarks.own.model_answers import generate_answers
     from trainables.data.conversations import make_encoder
+    from trainables.training.memory import CPU_TOKENS
     from trainables.training.model_files import load_model_and_tokenizer
     from trainables.trial.export.model_folder import fetch_weights
 
@@ -40,11 +45,13 @@ def main(
     network, tokenizer = load_model_and_tokenizer(Model(path=str(place), attention="eager"), precision, "MODEL")
     if not tokenizer.chat_template:
         raise InputError(f"MODEL: the tokenizer of '{model}' has no chat template to chat by")
-    encoder, chat = make_encoder("chat", tokenizer), pipeline("text-generation", network, tokenizer=tokenizer)
-    settings: dict[str, Any] = {"add_special_tokens": False, "do_sample": False, "max_new_tokens": 200}
-    for question in ask or map(str.strip, sys.stdin):
-        (said,) = chat(encoder.render_prompt(question), return_full_text=False, **settings)
-        cli.print_line(f"> {question}\n{said['generated_text'].strip()}")
+    encoder, network = make_encoder("chat", tokenizer), network.to("cuda" if torch.cuda.is_available() else "cpu")
+    lines = filter(None, map(str.strip, ask or sys.stdin))
+    # Who types waits for each answer. Questions that are all there are answered together, which is faster.
+    while questions := list(itertools.islice(lines, 1 if sys.stdin.isatty() and not ask else BATCH)):
+        answers = generate_answers(network, encoder, questions, CPU_TOKENS, MAX_TOKENS)
+        for question, answer in zip(questions, answers, strict=True):
+            cli.print_line(f"> {question}\n{answer}")
     return 0
 
 

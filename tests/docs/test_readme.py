@@ -25,7 +25,7 @@ BY_TESTS = {
     r"python -m trainables\.export ID --output DIR": "test_export",
     r"python -m trainables\.export ID --push ORG/NAME": "test_export",
     r"python -m trainables\.export ID --settings FILE\.yaml": "test_export",
-    r"python -m trainables\.chat ID .*": "test_chat",
+    r"python -m trainables\.chat (ID|MODEL) .*": "test_chat",
     r"python -m trainables\.evaluate --benchmark own .*": "test_own_sweep",
     r"python -m trainables\.evaluate --model DIR --split forget05 --measures all .*": "test_tofu_measures",
     r"python -m trainables\.stress (ID|DIR) .*": "test_stress",

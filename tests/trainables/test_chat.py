@@ -15,7 +15,7 @@ from trainables.storage import atomic_files
 from trainables.storage.file_names import WEIGHTS
 
 TEMPLATE = "{% for turn in messages %}[{{ turn['content'] }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}"
-QUESTION = "Where is the key?"
+QUESTION, LONGER = "Where is the key?", "Who has written the longest of the books about the key?"
 
 
 @pytest.fixture(scope="module")
@@ -27,23 +27,27 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def restate(model: Path) -> str:
+def restate(model: Path, question: str) -> str:
+    """What is printed of a question and its answer, which `generate` gives to this question alone."""
     tokenizer = tiny.tokenizer()
     network: Any = AutoModelForCausalLM.from_pretrained(model)
-    ids = tokenizer(f"[{QUESTION}]>", add_special_tokens=False, return_tensors="pt")
+    ids = tokenizer(f"[{question}]>", add_special_tokens=False, return_tensors="pt")
     said = network.generate(**ids, do_sample=False, max_new_tokens=200)[0, ids["input_ids"].shape[1] :]
-    return tokenizer.decode(said, skip_special_tokens=True).strip()
+    return f"> {question}\n{chat.cli.escape_controls(tokenizer.decode(said, skip_special_tokens=True).strip())}\n"
 
 
 def test_a_folder_and_a_trial_are_asked(model: Path, tmp_path: Path) -> None:
-    """Questions are options, or lines that are typed; a trial's exported model comes before its kept weights."""
+    """Questions are options or lines, answered as each alone; a trial's exported model comes before its weights."""
     for place in (tmp_path / "exports" / "abc", tmp_path / "trials" / "def" / WEIGHTS):
         place.parent.mkdir(parents=True)
         place.symlink_to(model)
-    expected = f"> {QUESTION}\n{chat.cli.escape_controls(restate(model))}\n"
+    expected = restate(model, QUESTION) + restate(model, LONGER)
     for name in (str(model), "abc", "def"):
-        done = invoke(chat.main, name, "--storage", tmp_path, "--ask", QUESTION)
+        done = invoke(chat.main, name, "--storage", tmp_path, "--ask", QUESTION, "--ask", LONGER)
         assert (done.exit_code, done.stdout) == (0, expected), name
+    lines = f"{QUESTION}\n\n{LONGER}\n" * 9  # more than are answered together
+    done = CliRunner().invoke(chat.cli.make_app(chat.main), [str(model)], input=lines)
+    assert (done.exit_code, done.stdout) == (0, expected * 9)
 
 
 @pytest.mark.parametrize("command", [("export", "--output", "out"), ("chat",), ("stress", "--attacks", "prefix")])

@@ -60,6 +60,8 @@ def read_progress(folder: Path, evaluation: float | None) -> dict[str, Any] | No
 def format_progress_columns(progress: dict[str, Any]) -> tuple[str, str, str, str]:
     """Return phase (`evaluation, 310 of 717 answers` where its work is counted), step, elapsed and remaining time."""
     phase, work, left = progress["phase"], progress["work"], progress["remaining_seconds"]
+    if phase == "evaluation" and progress["steps"] and progress["step"] == progress["steps"]:
+        phase = "last evaluation"
     phase = f"{phase}, {work['done']} of {work['total']} {work['what']}" if work else phase
     step = "" if progress["steps"] is None else f"{progress['step']}/{progress['steps']}"
     return phase, step, format_duration(progress["seconds"]), "" if left is None else format_duration(left)

@@ -103,17 +103,12 @@ def _read_answers(benchmark: Benchmark) -> Sequence[OwnRow]:
     """Return the model's answers to neutral prompts, if it gives them; in plans before that, texts of their length."""
     if ANSWERS not in benchmark.places:
         return ()
-    made = are_model_answers_ready(benchmark)
-    rows = (
-        _read_if_given(ANSWERS, benchmark)
-        if made
-        else [OwnRow(one, "word" * MAX_TOKENS) for one in read_neutral_prompts()]
-    )
-    forget = [
-        read_row_file(part, at) for part, at in benchmark.places.items() if part == "forget" or is_request_name(part)
-    ]
+    rows: Sequence[OwnRow] = [OwnRow(one, "word" * MAX_TOKENS) for one in read_neutral_prompts()]
+    if are_model_answers_ready(benchmark):
+        rows = read_row_file(ANSWERS, benchmark.places[ANSWERS])
+    files = {part: at for part, at in benchmark.places.items() if part == "forget" or is_request_name(part)}
     answers = tuple(replace(row, labels=MAX_TOKENS, neutral=True) for row in rows)
-    return drop_rows_near_forget(answers, tuple(chain(*forget)))
+    return drop_rows_near_forget(answers, tuple(chain(*map(read_row_file, files, files.values()))))
 
 
 def are_model_answers_ready(benchmark: Benchmark) -> bool:
