@@ -14,7 +14,7 @@ from trainables.config.settings import Benchmark, Objective, Selection, Training
 
 SWEEP = Sweep(
     name="own",
-    title="Your own model and rows: a search of three objectives without a rectifier, with GRU or the bisector",
+    title="Your own model and rows",
     strategy="optuna",
     trials=4,
     axes={
