@@ -1,6 +1,8 @@
 """`python -m trainables.chat ID|DIR`: asks a model what you type, each question by itself, and prints what it says."""
 
 import itertools
+import os
+import stat
 import sys
 from typing import Annotated
 
@@ -46,9 +48,10 @@ def main(
     if not tokenizer.chat_template:
         raise InputError(f"MODEL: the tokenizer of '{model}' has no chat template to chat by")
     encoder, network = make_encoder("chat", tokenizer), network.to("cuda" if torch.cuda.is_available() else "cpu")
-    lines = filter(None, map(str.strip, ask or sys.stdin))
-    # Who types waits for each answer. Questions that are all there are answered together, which is faster.
-    while questions := list(itertools.islice(lines, 1 if sys.stdin.isatty() and not ask else BATCH)):
+    lines = filter(None, map(str.strip, ask or sys.stdin or ()))
+    # Who types, also through a pipe, waits for each answer; those of options or a file come together, which is faster.
+    at_once = BATCH if ask or (sys.stdin and stat.S_ISREG(os.fstat(0).st_mode)) else 1
+    while questions := list(itertools.islice(lines, at_once)):
         answers = generate_answers(network, encoder, questions, CPU_TOKENS, MAX_TOKENS)
         for question, answer in zip(questions, answers, strict=True):
             cli.print_line(f"> {question}\n{answer}")

@@ -1,6 +1,8 @@
 """trainables.chat: what a model says to typed questions, by its chat template."""
 
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
 from tests.support import tiny, tracked_store
+from tests.support.environment import ROOT
 from tests.support.starts import assert_refused, invoke
 from trainables import chat
 from trainables.storage import atomic_files
@@ -46,8 +49,18 @@ def test_a_folder_and_a_trial_are_asked(model: Path, tmp_path: Path) -> None:
         done = invoke(chat.main, name, "--storage", tmp_path, "--ask", QUESTION, "--ask", LONGER)
         assert (done.exit_code, done.stdout) == (0, expected), name
     lines = f"{QUESTION}\n\n{LONGER}\n" * 9  # more than are answered together
-    done = CliRunner().invoke(chat.cli.make_app(chat.main), [str(model)], input=lines)
-    assert (done.exit_code, done.stdout) == (0, expected * 9)
+    (tmp_path / "questions.txt").write_text(lines)
+    command = [sys.executable, "-m", "trainables.chat", str(model)]
+    asked: dict[str, Any] = {"cwd": ROOT, "capture_output": True, "text": True, "check": True, "timeout": 120}
+    with (tmp_path / "questions.txt").open() as stream:
+        assert subprocess.run(command, stdin=stream, **asked).stdout == expected * 9
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as talk:
+        assert talk.stdin
+        assert talk.stdout
+        talk.stdin.write(f"{QUESTION}\n")
+        talk.stdin.flush()
+        assert talk.stdout.readline() == f"> {QUESTION}\n", "it waits for no further question"
+        talk.stdin.close()
 
 
 @pytest.mark.parametrize("command", [("export", "--output", "out"), ("chat",), ("stress", "--attacks", "prefix")])
