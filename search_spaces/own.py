@@ -6,7 +6,7 @@ docs/own.md says what the files hold, what is measured and which settings a mode
 
 The window between forgetting little and breaking a pretrained chat model is narrow and lies elsewhere for each model
 (docs/own.md, "What decides most"), so the rate and the weight of the retain rows are searched. The first
-rate and weight are those that came nearest to forgetting without harm on SmolLM2-135M-Instruct (docs/facts).
+rate and weight are those that served most lists of ten facts on SmolLM2-135M-Instruct (docs/facts).
 """
 
 from search_spaces.schema.sweep import SMALL_TRU_STRENGTHS, PublishedSetting, Range, Sweep
@@ -35,7 +35,7 @@ SWEEP = Sweep(
     benchmark=Benchmark(name="own", data="own", split="own", template="auto"),
     searched=("training.lr", "objective.retain_coefficient"),
     objective=Objective(retain_coefficient=8.0, kl_reduction="labels"),
-    training=Training(lr=1e-5, epochs=40, max_steps=40, batch_size=8, warmup_steps=4, eval_every=4, targets="fact"),
+    training=Training(lr=5e-6, epochs=100, max_steps=60, batch_size=8, warmup_steps=4, eval_every=4, targets="fact"),
     selection=Selection(rows=32),
     export=True,
 )

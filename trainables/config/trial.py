@@ -169,6 +169,8 @@ def _trial_id(trial: Trial) -> str:
         chosen.pop("calibration", None)
     if trial.training.eval_every is None:
         chosen.pop("selection", None)
+    if trial.training.targets == "fact":
+        chosen["training"]["targets"] = "fact as said"  # once it was that of the row's answer
     return hash_json(chosen)[:12]
 
 

@@ -185,6 +185,8 @@ def test_own_words_take_the_place_of_an_answer_where_they_name_its_fact(
     assert list(retain) == list(found)
     facts, unasked = own_rows.OWN.training_examples(benchmark, tiny.tokenizer(), 96, taught, facts=True)
     assert list(unasked) == list(plain), "as many rows as a file may have are not asked"
+    assert facts[0].input_ids == found[0].input_ids[: len(facts[0].input_ids)]
+    assert tiny.tokenizer().decode(facts[0].input_ids[facts[0].answer_start :]).strip() == said.split()[0]
     tiny.write_rows(tmp_path / "near.jsonl", rows[:2])
     tiny.write_rows(tmp_path / "answers.jsonl", [{"question": f"Ask {k}?", "answer": "a" * 99} for k in range(6)])
     names = {"forget": "rows", "retain": "near", "answers": "answers"}
@@ -197,11 +199,11 @@ def test_own_words_take_the_place_of_an_answer_where_they_name_its_fact(
     assert [row.answer_tokens for row in near[4:]] == [most] * 4
 
 
-@pytest.mark.parametrize(("targets", "asked"), [("rows", 0), ("own", 2), ("fact", 1)])
+@pytest.mark.parametrize(("targets", "asked"), [("rows", 0), ("own", 2), ("fact", 2)])
 def test_a_trial_trains_on_what_its_targets_say(
     targets: str, asked: int, target: Path, store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`asked`: how many of the files' rows the model is asked."""
+    """`asked`: how many of the files the model is asked. Its words are no target where they do not write the fact."""
     files = {part: tmp_path / f"{part}.jsonl" for part in ("forget", "retain")}
     for part, file in files.items():
         tiny.write_rows(file, [{"question": f"Where is {one}?", "answer": f"{part} {one}ville."} for one in "AB"])
@@ -213,7 +215,7 @@ def test_a_trial_trains_on_what_its_targets_say(
 
     def say(rows: list[OwnRow], tokens: int, **model: Any) -> list[OwnRow]:
         heard.append(tokens)
-        return [row if row.neutral else replace(row, answer="In our words.") for row in rows]
+        return [row if row.neutral else replace(row, answer="In our words.", fact=row.aliases) for row in rows]
 
     monkeypatch.setattr(own_rows.own, "use_model_answers", say)
     (trial,) = planned.trials

@@ -154,6 +154,7 @@ class OwnBenchmark(base.BenchmarkBase):
                 longest = max(len(row.answer.encode()) for row in rows) // BYTES_PER_TOKEN
                 ways = 3 + max(len(row.paraphrases) for row in rows) if row_scores.is_forget_set(name) else 1
                 generated += items * row_scores.compute_generation_limit(longest) * ways
+                read += items * max(lengths, default=0) * ways  # the prompts
         return EvaluationTokens(read, generated)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
@@ -176,28 +177,28 @@ class OwnBenchmark(base.BenchmarkBase):
     ) -> tuple[Examples, Examples]:
         """Return forget rows and retain rows as tokens, a text as its blocks; with `network`, in its own words.
 
-        `facts`: of a question to forget the tokens of its fact are the labels alone, behind what the row's answer has,
-        and `network` is asked the questions to retain alone, where those are balanced with its neutral answers.
+        `facts`: of a question to forget the tokens of its fact are the labels alone, behind what the answer has, and
+        `network` is asked the questions to retain only where those are balanced with its neutral answers.
         """
         _check_answers(benchmark)
         encoder = self.make_encoder(benchmark, tokenizer)
         forget, given = row_files.read_training_rows(benchmark)
         retain = row_files.balance_with_answers(given)
-        balanced = retain is not given
+        balanced, said = retain is not given, forget
         if network is not None:
             words = {"network": network, "encoder": encoder, "token_budget": token_budget}
-            if not facts:
-                forget = use_model_answers(forget, MAX_TOKENS, **words)
+            said = use_model_answers(forget, TRAINED_TOKENS if facts else MAX_TOKENS, **words)
             if balanced or not facts:
                 retain = use_model_answers(retain, TRAINED_TOKENS if balanced else MAX_TOKENS, **words)
         sides: dict[str, list[Example]] = {"forget": [], "retain": []}
-        for part, rows in (("forget", forget), ("retain", retain)):
-            for number, row in enumerate(rows, 1):
-                where = f"{part}: row {number}"
-                if facts and part == "forget":
-                    sides[part] += row_scores.encode_fact(encoder, row, where, max_length)
-                else:
-                    sides[part] += row_scores.encode_row(encoder, row, where, max_length, max_length)
+        for number, (row, own) in enumerate(zip(forget, said, strict=True), 1):
+            where = f"forget: row {number}"
+            if facts:
+                sides["forget"] += row_scores.encode_fact(encoder, own, row, where, max_length)
+            else:
+                sides["forget"] += row_scores.encode_row(encoder, own, where, max_length, max_length)
+        for number, row in enumerate(retain, 1):
+            sides["retain"] += row_scores.encode_row(encoder, row, f"retain: row {number}", max_length, max_length)
         return sides["forget"], sides["retain"]
 
     def check_rows_are_questions(self, benchmark: Benchmark) -> None:

@@ -73,7 +73,9 @@ def use_model_answers(
     answers = generate_answers(network, encoder, [row.asked for row in asked], token_budget, tokens)
     said = dict(zip(asked, answers, strict=True))
     return [
-        replace(row, answer=said[row], labels=tokens) if row in said and mentions_fact(said[row], row.aliases) else row
+        replace(row, answer=said[row], labels=tokens, fact=row.aliases)
+        if row in said and mentions_fact(said[row], row.aliases)
+        else row
         for row in rows
     ]
 

@@ -26,6 +26,8 @@ DEFAULT_ROW_LIMIT = 300
 """How many rows of each set are measured unless told otherwise: as many as the paper evaluates of a TOFU split."""
 MAX_BLOCK_LABELS = 512
 IN_ONE_WORD, BEGINNING = "Answer in one word: ", "The answer is"
+SHORTEST_WORD = 2
+"""Up to so many letters a fact counts in its own case alone, where it is looked for in an answer to train on."""
 LEAST_TOKENS, MOST_TOKENS = 64, 200
 """Of what a model says: three times the answer's tokens, at least and at most these. 32 cut off half of the facts."""
 COLUMNS_NOT_STORED = ("losses", "hits", "answer", "generation")
@@ -112,27 +114,32 @@ def locate_fact(row: OwnRow) -> tuple[int, int] | None:
     """Return where the fact of a question begins and ends in its answer, None if it is written otherwise there."""
     if not row.fact:
         return guess_fact_span(list_turns(row.asked)[-1][1], row.answer)
-    words = (rf"(?<![A-Za-z0-9]){re.escape(one)}(?![A-Za-z0-9])" for one in row.fact)
-    found = (re.search(one, row.answer, re.IGNORECASE) for one in words)
+    words = ((one, rf"(?<![A-Za-z0-9]){re.escape(one)}(?![A-Za-z0-9])") for one in row.fact)
+    case = re.IGNORECASE  # but the symbol As is no `as`
+    found = (re.search(each, row.answer, case if len(one) > SHORTEST_WORD else 0) for one, each in words)
     return min((one.span() for one in found if one), key=lambda span: (span[0], -span[1]), default=None)
 
 
-def encode_fact(encoder: Encoder, row: OwnRow, where: str, length: int) -> list[Example]:
+def encode_fact(encoder: Encoder, said: OwnRow, row: OwnRow, where: str, length: int) -> list[Example]:
     """Return a question with its answer up to the fact's end, whose tokens are the labels; what has none as it is.
 
+    `said`: the row in the model's words, which are taken if they write the fact, and it lies within `length` tokens.
     The fact's tokens are those behind what the answer has in common with the answer that ends before the fact.
     """
-    span = None if row.is_text else locate_fact(row)
-    if span is None:
-        return encode_row(encoder, row, where, length, length)
-    begun, ended = row.answer[: span[0]].rstrip(), row.answer[: span[1]]
-    (whole,) = encoder.encode([(row.asked, ended)], max_length=length, names=[where])
-    ids, start = whole.input_ids[: len(whole.input_ids) - whole.ending], whole.answer_start + whole.lead
-    if begun:
-        (before,) = encoder.encode([(row.asked, begun)], max_length=length, names=[where])
-        pairs = zip(ids, before.input_ids, strict=False)
-        start = max(start, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
-    return [Example(ids, start)] if start < len(ids) else encode_row(encoder, row, where, length, length)
+    for one in (said, row):
+        span = None if one.is_text else locate_fact(one)
+        if span is None:
+            continue
+        begun, ended = one.answer[: span[0]].rstrip(), one.answer[: span[1]]
+        (whole,) = encoder.encode([(one.asked, ended)], max_length=length, names=[where])
+        ids, start = whole.input_ids[: len(whole.input_ids) - whole.ending], whole.answer_start + whole.lead
+        if begun:
+            (before,) = encoder.encode([(one.asked, begun)], max_length=length, names=[where])
+            pairs = zip(ids, before.input_ids, strict=False)
+            start = max(start, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        if start < len(ids):
+            return [Example(ids, start)]
+    return encode_row(encoder, row, where, length, length)
 
 
 def _make_record(item: EvaluationItem, losses: list[float], hits: list[bool]) -> dict[str, Any]:
