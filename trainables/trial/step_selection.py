@@ -28,6 +28,8 @@ from trainables.storage.folder_storage import Storage
 from trainables.training import model_files, runtime, weights_on_disk
 from trainables.trial.record import TrialRecord
 
+LOOKS_WITHOUT_GAIN = 4
+"""Training ends after so many looks in a row that found no better step than one that removed half or more."""
 BEST_FIELD = "best"
 Evaluation = dict[str, Any]
 """`metrics` and `halves`; BEST_FIELD is true if the step was the best one when it was evaluated."""
@@ -68,6 +70,8 @@ class StepSelection:
     saved_step: int = 0
     tokens: int | None = None
     """Padded tokens of a pass of the last evaluation."""
+    last_look: str = ""
+    """The goals of the last evaluation, in words."""
 
     @property
     def evaluations_folder(self) -> Path:
@@ -109,6 +113,7 @@ class StepSelection:
         if together and dist.get_rank() > 0:
             return
         found = self._make_evaluation(network, metrics, rows)
+        self.last_look = f"step {step}: {benchmarks.format_goal_values(self.trial.benchmark.name, metrics)}"
         if self.trial.selection.halves and self.trial.training.eval_every and found["halves"] is None:
             raise InputError("selection.halves: each task needs at least two evaluation rows")
         atomic_files.write_parquet_rows(self.evaluations_folder / f"{step}.parquet", rows)
@@ -147,7 +152,9 @@ class StepSelection:
         return share * known if known else None
 
     def explain_end(self) -> str | None:
-        """Return why training ends: the budget of disruption is spent; or after looks, as little is kept or said."""
+        """Return why training ends: the budget of disruption is spent; or by looks: too little is kept, or all or half
+        is removed and nothing better is found.
+        """
         steps, least = self._list_steps()[-2:], self.find_kept_utility()
         found = selection.pick_utility(self._read(steps[-1]), self.trial.benchmark.name, self.trial.selection)
         if least is not None and found is not None and found < least:
@@ -164,6 +171,12 @@ class StepSelection:
         removal = [goal for goal in benchmarks.get_benchmark(name).GOALS if goal.side == "removal"]
         if all(goal.best == "lowest" and last[-1].get(goal.metric) == 0 for goal in removal):
             return f"everything looked at was forgotten at step {steps[-1]}"
+        best, known = self.best_step(), selection.pick_half_metrics(self._find_target(), rule)
+        now = selection.pick_half_metrics(self._read(best), rule)
+        left = [(now.get(goal.metric), known.get(goal.metric) or 0) for goal in removal if goal.best == "lowest"]
+        gone = len(left) == len(removal) and all(value is not None and 2 * value <= before for value, before in left)
+        if gone and best < self._list_steps()[-LOOKS_WITHOUT_GAIN:][0]:
+            return f"{LOOKS_WITHOUT_GAIN} looks found nothing better than step {best}"
         return None
 
     def best_step(self) -> int:

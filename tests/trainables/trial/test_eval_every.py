@@ -7,12 +7,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.support import own_rows
 from tests.support.interrupted import finish, same
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Selection, Training
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import ROWS, WEIGHTS
 from trainables.storage.folder_storage import Storage
+from trainables.trial.step_selection import StepSelection
 
 STEPS, EVERY = 6, 2
 
@@ -112,6 +114,33 @@ def test_a_quick_look_chooses_and_the_choice_is_measured_whole(
     why = "less than 90% of the utility was kept at steps 2 and 4"
     assert (floored["training"]["ended"], floored["training"]["steps"], floored["status"]) == (why, 4, "finished")
     assert floored["evaluations"] == found["evaluations"][:2]
+
+
+@pytest.mark.parametrize(
+    ("said", "ended"),
+    [
+        ([0.9, 0.4, 0.3, 0.3, 0.4, 0.3, 0.3], "4 looks found nothing better than step 12"),
+        ([0.9, 0.4, 0.3, 0.3, 0.4, 0.3], None),
+        ([0.9, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6], None),  # of less than half: it may be slow
+        ([0.9, 0.5, 0.5, 0.5, 0.5, 0.4], None),
+    ],
+)
+def test_training_ends_where_nothing_better_is_found(said: list[float], ended: str | None, tmp_path: Path) -> None:
+    files = {part: tmp_path / f"{part}.jsonl" for part in ("forget", "retain")}
+    training = Training(lr=1e-5, eval_every=4)
+    trial = Trial(
+        method="ga",
+        benchmark=own_rows.on(files),
+        target=Model(path="m"),
+        training=training,
+        selection=Selection(rows=9),
+    )
+    steps = StepSelection(trial, Storage(tmp_path), None, None, None)
+    steps.target = {"metrics": {"forget_said_any": 1.0, "utility": 1.0}, "halves": None}
+    for number, one in enumerate(said, 1):
+        found = {"metrics": {"forget_said_any": one, "utility": 0.95}, "halves": None}
+        atomic_files.write_json(steps.evaluations_folder / f"{4 * number}.json", found)
+    assert steps.explain_end() == ended
 
 
 def test_a_spent_budget_ends_the_trial_at_a_step_before(trained_inputs: Any, watched: Any, tmp_path: Path) -> None:
