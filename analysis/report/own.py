@@ -59,9 +59,13 @@ def write_own_rows_parts(report: Report) -> tuple[list[str], list[TableItem], li
     step = "" if pd.isna(trial["chosen_step"]) else f", step {trial['chosen_step']:g}"
     side = describe_method(trial["method"], trial["rectifier.name"]).replace("w/", "with")
     named = f"trial {trial['id']} ({side}, seed {trial['seed']:g}{step})"
-    ended = (store.result(verdict.key) or {}).get("training", {}).get("ended")
+    result = store.result(verdict.key) or {}
+    steps = tabulate_steps([] if results.rule.halves else result.get("evaluations") or [], before)
+    told = "Step 0 is the target model, measured whole; a later step may be a look at fewer rows of each set."
+    ended = result.get("training", {}).get("ended")
     notes = [f"Training ended early: {ended}."] * bool(ended) + list_uncounted_rows(measured)
-    return [verdict.describe(named), export, *notes], [item], [still] * bool(len(shown))
+    items = [item, TableItem(steps, told, f"Trial {trial['id']} step by step")] if len(steps) > 1 else [item]
+    return [verdict.describe(named), export, *notes], items, [still] * bool(len(shown))
 
 
 def compare_models(results: Results, models: list[dict[Any, Any]]) -> pd.DataFrame:
@@ -72,6 +76,15 @@ def compare_models(results: Results, models: list[dict[Any, Any]]) -> pd.DataFra
     table = [[head, *(format_number(one.get(metric, math.nan)) for one in models)] for metric, head in measures.items()]
     frame = pd.DataFrame(table, columns=["", "Before", "After", "Never trained"])
     return frame.loc[frame["After"] != DASH].drop(columns=[] if models[-1] else "Never trained")
+
+
+def tabulate_steps(evaluations: list[dict[str, Any]], before: dict[Any, Any]) -> pd.DataFrame:
+    """Return what is said and kept before, and at each step of a trial that was looked at, in shares of the rows."""
+    heads = {"step": "Step", "forget_said": "said to the question", "forget_said_any": "said in any way"}
+    heads |= {f"{name}_kept": f"{name} rows kept" for name in SETS_TO_KEEP} | {"utility": "utility"}
+    rows: Any = pd.DataFrame([before | {"step": 0}, *evaluations]).reindex(columns=list(heads))
+    rows = rows.dropna(axis=1, how="all")
+    return rows.map(format_number).assign(step=rows["step"].astype(str)).rename(columns=heads)
 
 
 def tabulate_forget_rows(measured: pd.DataFrame) -> pd.DataFrame:

@@ -174,6 +174,8 @@ def describe_outcome(result: Mapping[str, Any]) -> str:
     parts = []
     if result["status"] in EVALUATED:
         parts.append(benchmarks.format_goal_values(result["config"]["benchmark"]["name"], result["metrics"]))
+    if ended := result.get("training", {}).get("ended"):
+        parts.append(ended)
     if result["status"] != "finished":
         parts.append(f"{result['status']}: {result['error']['message']}")
     return "; ".join(parts)

@@ -15,11 +15,15 @@ LEAST_REMOVED = 0.1
 
 @dataclass(frozen=True)
 class ShippingVerdict:
-    """`key`: the chosen trial, if there is one. `reason`: why not to ship it, or empty. `outcome`: removed and kept."""
+    """`key`: the chosen trial, if there is one. `reason`: why not to ship it, or empty. `outcome`: removed and kept.
+
+    `doubt`: why not to ship it yet, though its model is exported for people to look at.
+    """
 
     key: str | None
     reason: str = ""
     outcome: str = ""
+    doubt: str = ""
 
     def describe(self, trial: str) -> str:
         """Return the verdict as a sentence; `trial`: what to call the chosen one."""
@@ -27,6 +31,8 @@ class ShippingVerdict:
             return f"No verdict: {self.reason}."
         if self.reason:
             return f"Ship none: {self.reason}. The nearest is {trial}: {self.outcome}."
+        if self.doubt:
+            return f"Ship none yet: {self.doubt}. The nearest is {trial}: {self.outcome}."
         return f"Ship {trial}: {self.outcome}."
 
 
@@ -46,9 +52,9 @@ def choose_and_judge_trial(
     known = selection.make_candidate("", benchmark, selection.pick_half_metrics(target, rule))
     shares = [one.removal for one in (chosen, known) if one and one.removal is not None]  # of own rows: said, negative
     little = kind.name == "own" and len(shares) == 2 and shares[0] < shares[1] / 2
-    more = "most is still there, which more settings or a lower selection.share may remove" if little else ""
-    outcome = "; ".join(filter(None, (told, more, selection.explain_missing_utility_bar(utility, rule))))
-    return ShippingVerdict(chosen.key, nothing or _find_fault(chosen, known, rule), outcome)
+    doubt = "most is still there; other settings or a lower selection.share may remove more" if little else ""
+    outcome = "; ".join(filter(None, (told, selection.explain_missing_utility_bar(utility, rule))))
+    return ShippingVerdict(chosen.key, nothing or _find_fault(chosen, known, rule), outcome, doubt)
 
 
 def _find_fault(chosen: Candidate, target: Candidate | None, rule: Selection) -> str:

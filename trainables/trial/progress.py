@@ -20,7 +20,7 @@ LOST_AFTER_SECONDS = 600.0
 """A process of another machine that has written nothing for so many seconds of this clock may have ended."""
 CURVE_POINT_GROWTH = 1.1
 """By how much the step of a point of the curves is above that of the point before: 54 points in 1,000 steps."""
-STATUS_FIELDS = ("label", "phase", "step", "steps", "started", "seconds", "host", "pid", "work")
+STATUS_FIELDS = ("label", "phase", "step", "steps", "started", "seconds", "host", "pid", "work", "last_look")
 
 
 def runs_on_this_machine(folder: Path) -> bool:
@@ -68,9 +68,10 @@ def format_progress_columns(progress: dict[str, Any]) -> tuple[str, str, str, st
 
 
 def describe_progress(progress: dict[str, Any]) -> str:
-    """Return `training, step 5/20, for 20 s, about 45 s left`."""
+    """Return `training, step 5/20, for 20 s, about 45 s left; step 4: said 0.900, utility 1.000`."""
     phase, step, elapsed, left = format_progress_columns(progress)
-    return ", ".join(filter(None, (phase, step and f"step {step}", f"for {elapsed}", left and f"about {left} left")))
+    parts = (phase, step and f"step {step}", f"for {elapsed}", left and f"about {left} left")
+    return "; ".join(filter(None, (", ".join(filter(None, parts)), progress["last_look"])))
 
 
 def describe_shared_progress(store: Storage, keys: Container[str] | None = None) -> list[str]:
@@ -104,6 +105,7 @@ class ProgressFile:
         self.store = store
         self.identity = {**process_identity.describe_self(), "started": provenance.utc_now(), **more}
         self.state: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
+        self.state["last_look"] = ""
         self.work: dict[str, Any] | None = None
         self.points: list[dict[str, float]] = []
         self.started = self.phase_started = self.pushed = time.monotonic()
@@ -136,7 +138,8 @@ class ProgressFile:
         elif "entry" in event and (not self.points or step >= CURVE_POINT_GROWTH * self.points[-1]["step"]):
             values = {name: event["entry"].get(name, math.nan) for name in CURVE_COLUMNS}
             self.points.append({"step": step} | {name: value for name, value in values.items() if math.isfinite(value)})
-        self.state = {"phase": phase, "step": step, "steps": steps, "training_left": left}
+        look = "" if phase == "loading" else event.get("last_look", self.state["last_look"])
+        self.state = {"phase": phase, "step": step, "steps": steps, "training_left": left, "last_look": look}
         self._write_if_due()
 
     def note_count(self, what: str, done: int, total: int) -> None:

@@ -182,7 +182,13 @@ class TrialRun:
                 seconds = record.update_seconds()
                 checkpoints.save_checkpoint(engine, task, state, record.steps, seconds, folder, self.store)
                 steps.saved_step = state.step
-            yield {"phase": "training", "step": entry["step"], "steps": last, "entry": entry}
+            yield {
+                "phase": "training",
+                "step": entry["step"],
+                "steps": last,
+                "entry": entry,
+                "last_look": steps.last_look,
+            }
             if record.stopped or record.ended:
                 return
 

@@ -1,6 +1,7 @@
 """Picture, verdict, page and the command `python -m analysis.report`, on an invented sweep."""
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -230,6 +231,16 @@ def test_questions_that_the_target_model_never_answered_are_named() -> None:
     without_target = [one | {"kept": None} for one in rows]
     for others in (by_memory, without_target, [one | {"row": "x"} for one in rows], []):
         assert own.list_uncounted_rows(pd.DataFrame(others)) == []
+
+
+def test_each_step_that_was_looked_at_is_a_line() -> None:
+    """Below the target model's; sets that were not measured have no column."""
+    before = {"forget_said": 1.0, "forget_said_any": 1.0, "retain_kept": 1.0, "utility": 1.0, "role": "original"}
+    looks = [before | {"step": step, "forget_said": 0.1 * step, "other_kept": math.nan} for step in (4, 8)]
+    found = own.tabulate_steps(looks, before)
+    heads = ["Step", "said to the question", "said in any way", "retain rows kept", "utility"]
+    assert (list(found), list(found["Step"])) == (heads, ["0", "4", "8"])
+    assert list(found["said to the question"]) == ["1.0000", "0.4000", "0.8000"]
 
 
 METHODS = {"ga": NAMES, "npo": NAMES}

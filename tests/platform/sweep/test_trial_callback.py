@@ -126,10 +126,10 @@ def test_a_failure_that_cannot_be_recorded_stops_the_sweep(
 SWEEP = TrialCounts("tiny-0a1b2c3d", total=20, slots=2, done=3, running={"a": ("gru on npo forget05", 0.0)})
 
 
-def write_progress(store: Storage) -> None:
+def write_progress(store: Storage, **more: Any) -> None:
     known = {"phase": "training", "step": 5, "steps": 20, "training_left": 45.0, "seconds": 20.0, "phase_seconds": 15.0}
     times = {"started": "2026-11-20T10:00:00Z", "beat": time.time()}
-    atomic_files.write_json(store.trial("a") / PROGRESS, process_identity.describe_self() | known | times)
+    atomic_files.write_json(store.trial("a") / PROGRESS, process_identity.describe_self() | known | times | more)
 
 
 def test_bars_show_trials_steps_and_times(store: Storage) -> None:
@@ -158,12 +158,15 @@ def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.Monkey
     screen.show(SWEEP, store)
     write_progress(store)
     screen.show(SWEEP, store)
+    write_progress(store, last_look="at last")
+    screen.show(SWEEP, store)
     monkeypatch.setattr(trial_callback, "PLAIN_SECONDS", 99.0)
     screen.show(TrialCounts("tiny", total=10, slots=2, done=10), store, last=True)
     screen.print_line("[bold] :smile: longer than the window is wide")
     assert out.getvalue().splitlines() == [
         "done 3 | running 1 | failed 0 | left 16",
         "done 3 | running 1 | failed 0 | left 16 | this one: training, step 5/20, for 20 s, about 45 s left",
+        "done 3 | running 1 | failed 0 | left 16 | this one: training, step 5/20, for 20 s, about 45 s left; at last",
         "done 10 | running 0 | failed 0 | left 0",
         "[bold] :smile: longer than the window is wide",
     ]

@@ -134,7 +134,8 @@ def test_the_first_thing_against_a_trial_is_told(
     assert (found.key, bool(found.reason)) == (key, bool(reason))
     assert found.reason.startswith(reason)
     sentence = found.describe("NPO")
-    assert sentence.startswith("Ship NPO: " if not reason else "Ship none: " if key else "No verdict: ")
+    begins = "Ship none yet: most is" if found.doubt else "Ship NPO: "
+    assert sentence.startswith("Ship none: " if reason and key else "No verdict: " if reason else begins)
     assert ("the target model's utility is not known" in sentence) is (target[1] is None and key is not None)
 
 

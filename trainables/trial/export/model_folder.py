@@ -173,7 +173,7 @@ def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: S
         "retain": _describe_rows(retain),
         "metrics": dict(selection.pick_half_metrics(result, rule, reported=True)),
         "target_metrics": dict(selection.pick_half_metrics(target, rule, reported=True)) if target else None,
-        "fault": verdict.reason if verdict.key else None,
+        "fault": (verdict.reason or verdict.doubt) if verdict.key else None,
         "outcome": verdict.outcome,
         "held_out": rule.halves,
         "steps": result["training"]["steps"],
