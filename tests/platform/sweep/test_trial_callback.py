@@ -132,6 +132,13 @@ def write_progress(store: Storage, **more: Any) -> None:
     atomic_files.write_json(store.trial("a") / PROGRESS, process_identity.describe_self() | known | times | more)
 
 
+def test_a_trial_that_ended_early_says_why() -> None:
+    metrics = {"forget_said_any": 0.1, "utility": 0.95}
+    result = {"status": "finished", "config": {"benchmark": {"name": "own"}}, "metrics": metrics}
+    told = [trial_callback.describe_outcome(result | {"training": more}) for more in ({}, {"ended": "nothing is left"})]
+    assert told == ["said 0.100, utility 0.950", "said 0.100, utility 0.950; nothing is left"]
+
+
 def test_bars_show_trials_steps_and_times(store: Storage) -> None:
     """Of a trial whose progress is known, of one that is starting, and of no more than a screen holds."""
     write_progress(store)

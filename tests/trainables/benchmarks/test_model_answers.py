@@ -25,8 +25,8 @@ from trainables.trial.runner import TrialRun
 
 files, taught, target = own_rows.files, own_rows.taught, own_rows.target
 SHORT = (
-    *"training.batch_size=4 training.max_steps=2 training.max_length=512 rectifier.name=none".split(),
-    *"training.lr=1e-5".split(),
+    *"training.batch_size=4 training.max_steps=2 training.max_length=512".split(),
+    *"training.lr=1e-5 rectifier.name=none".split(),
 )
 
 
@@ -241,6 +241,7 @@ def test_a_fact_alone_is_trained_on(template: str, tmp_path: Path) -> None:
         {"question": "Where?", "answer": "Here.", "fact": "nowhere"},
         {"question": "Where is it?", "answer": "Oslo"},
         {"text": "A text stays as it is."},
+        {"question": "What is arsenic's symbol?", "answer": "It is known as As.", "fact": "As"},
     ]
     tiny.write_rows(tmp_path / "rows.jsonl", rows)
     benchmark = own_rows.on({"forget": tmp_path / "rows.jsonl"}).model_copy(update={"template": template})
@@ -248,7 +249,7 @@ def test_a_fact_alone_is_trained_on(template: str, tmp_path: Path) -> None:
     found, _ = own_rows.OWN.training_examples(benchmark, tokenizer, 400, facts=True)
     plain, _ = own_rows.OWN.training_examples(benchmark, tokenizer, 400)
     labels = [tokenizer.decode(one.input_ids[one.answer_start :]).strip() for one in found]
-    assert labels[:2] == ["Oslo", "J. R. R. Tolkien"]
+    assert [*labels[:2], labels[5]] == ["Oslo", "J. R. R. Tolkien", "As"]
     assert labels[3].endswith("Oslo")
     for one, whole in zip(found[:2], plain[:2], strict=True):
         assert whole.input_ids[: len(one.input_ids)] == one.input_ids

@@ -51,6 +51,7 @@ def test_what_is_kept_is_a_share_of_what_the_target_says() -> None:
         parts = own.OwnBenchmark().utility_by_row(Benchmark(name="own"), records)
         assert row_bootstrap.harmonic_utility(parts) == utility
     assert "membership_loss_auc" not in found, "without hold-out rows"
+    assert kept_answers.compute_kept_utility({"retain_kept": 0.9}, target, ()) == 0.9, "18 of 20"
     assert kept_answers.compute_kept_utility(found, None, ()) is None
     assert kept_answers.compute_kept_utility(found | {"mmlu": None}, {"mmlu": 0.4}, ("mmlu",)) is None
     (warning,) = kept_answers.explain_unmeasured_sets({kept_answers.TARGET_FIELD: target | {"retain": [[None, 0.01]]}})
