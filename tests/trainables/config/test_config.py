@@ -21,18 +21,15 @@ FIXED: dict[str, Any] = {
 }
 GOLDEN = "d7569db0d0e1"
 
-CHANGES: dict[str, Any] = {
-    **dict(one.split("=") for one in "method=ga rectifier.name=clip rectifier.gamma=0.05 objective.beta=0.2".split()),
-    **dict(one.split("=") for one in "objective.preset=authors benchmark.split=forget10 benchmark.template=phi".split()),
-    **dict(one.split("=") for one in "benchmark.dialect=open-unlearning benchmark.revision=v2 seed=4".split()),
-    **dict(one.split("=") for one in "target.attention=eager training.optimizer=sgd training.schedule=linear".split()),
-    **dict.fromkeys(("benchmark.fingerprint", "target.fingerprint", "retain_evaluation.fingerprint"), "files:01"),
-    **dict.fromkeys(("resources.cpus", "resources.ranks", "resources.zero_stage", "training.warmup_steps"), 2),
-    **dict.fromkeys(("training.max_steps", "resources.micro_batch"), 8),
-    **{"training.lr": 5e-4, "training.epochs": 4.0, "training.weight_decay": 0.0, "training.betas": (0.9, 0.99)},
-    **{"training.eps": 1e-6, "training.max_length": 256, "training.batch_size": 16, "resources.precision": "bf16"},
-    "rectifier.tau": None,
-}
+WORDS = "method=ga rectifier.name=clip objective.preset=authors benchmark.split=forget10 benchmark.template=phi "
+WORDS += "benchmark.dialect=open-unlearning benchmark.revision=v2 target.attention=eager training.optimizer=sgd "
+WORDS += "training.schedule=linear resources.precision=bf16 rectifier.gamma=0.05 objective.beta=0.2 seed=4 "
+WORDS += "training.lr=5e-4 training.epochs=4.0 training.weight_decay=0.0 training.eps=1e-6 training.max_length=256 "
+WORDS += "training.batch_size=16 resources.cpus=2 resources.ranks=2 resources.zero_stage=2 training.warmup_steps=2 "
+WORDS += "training.max_steps=8 resources.micro_batch=8"
+CHANGES: dict[str, Any] = dict(one.split("=") for one in WORDS.split())
+CHANGES |= {"rectifier.tau": None, "training.betas": (0.9, 0.99)}
+CHANGES |= dict.fromkeys(("benchmark.fingerprint", "target.fingerprint", "retain_evaluation.fingerprint"), "files:01")
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
