@@ -27,7 +27,7 @@ WORDS += "training.schedule=linear resources.precision=bf16 rectifier.gamma=0.05
 WORDS += "training.lr=5e-4 training.epochs=4.0 training.weight_decay=0.0 training.eps=1e-6 training.max_length=256 "
 WORDS += "training.batch_size=16 resources.cpus=2 resources.ranks=2 resources.zero_stage=2 training.warmup_steps=2 "
 WORDS += "training.max_steps=8 resources.micro_batch=8"
-CHANGES: dict[str, Any] = dict(one.split("=") for one in WORDS.split())
+CHANGES: dict[str, Any] = {one.partition("=")[0]: one.partition("=")[2] for one in WORDS.split()}
 CHANGES |= {"rectifier.tau": None, "training.betas": (0.9, 0.99)}
 CHANGES |= dict.fromkeys(("benchmark.fingerprint", "target.fingerprint", "retain_evaluation.fingerprint"), "files:01")
 

@@ -1,7 +1,6 @@
 """What a step asks of a GPU, counted: times the host waits for it, launches, bytes a parameter, shapes of attention."""
 
 import ast
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from trainables.methods.rectifiers import base
 from trainables.training import engine, loop, packed_rows
 
 BATCH, STEPS = 32, 35
-LOOKS = dict.fromkeys(itertools.product(("npo", "gd", "gd balanced"), ("gru", "none")), 1)
+LOOKS = {(method, name): 1 for method in ("npo", "gd", "gd balanced") for name in ("gru", "none")}
 LOOKS |= {("simnpo_gd", "agem"): 1, ("ceu", "none"): 1, ("pdu", "none"): 1}
 LOOKS["npo", "sago"] = 2  # it writes the gradient, after it has read its own sums
 WITHOUT_WORK = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "lift_fresh")
