@@ -32,7 +32,7 @@ REACHED_PEAK_SHARE, REACHED_BANDWIDTH_SHARE = 0.3, 0.5
 """The shares of a GPU's dense peak that training reaches (measured), and of its bandwidth that generation reaches."""
 CPU_CORE_RATES = {"bf16": 80e9, "fp32": 52e9, "bandwidth": 10e9, "launch": 10e-6}
 """Of a CPU's core (measured): operations and bytes a second, seconds for a launch."""
-CPU_FLAGS, BF16_FLAGS = Path("/proc/cpuinfo"), ("avx512_bf16", "amx_bf16", "bf16")
+CPU_INFO_FILE, BF16_FLAGS = Path("/proc/cpuinfo"), ("avx512_bf16", "amx_bf16", "bf16")
 """Where Linux says what a CPU can do, and the words without which bf16 is taken to be as fast as fp32."""
 FORWARD, BACKWARD, LAUNCH_SECONDS = 39, 72, 33e-6
 """Operations that a Llama's layer launches in each direction (counted); seconds for one beside a GPU (measured)."""
@@ -105,7 +105,7 @@ def list_memory_needs_by_study(
 def estimate_device_rates(resources: Resources) -> dict[str, float]:
     """Return the operations (by precision) and bytes a second of a rank's device, and the seconds for a launch."""
     if not resources.gpus:
-        known = set(CPU_FLAGS.read_text().split()) if CPU_FLAGS.is_file() else set()
+        known = set(CPU_INFO_FILE.read_text().split()) if CPU_INFO_FILE.is_file() else set()
         rates = CPU_CORE_RATES | ({} if known & {*BF16_FLAGS} else {"bf16": CPU_CORE_RATES["fp32"]})
         return {name: rate if name == "launch" else rate * resources.cpus for name, rate in rates.items()}
     part, peak = min(1.0, resources.gpus), GPU_RATES[resources.gpu_name or find_gpu_name() or "A100"]

@@ -19,7 +19,7 @@ from trainables.storage.opening import format_storage_option
 
 
 def judge_and_export_chosen(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
-    """Say of each split, of splits in a row of the last one, whether to ship its chosen trial; export it if so."""
+    """Say of each split, of splits in a row of the last one, what to ship; export the chosen trial or say why not."""
     splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
     before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_unlearned_before, splits))
     for split in (one for one in splits if one not in before):
@@ -27,7 +27,7 @@ def judge_and_export_chosen(plan: Plan, store: Storage, print_line: Callable[[st
 
 
 def _judge_split(split: str, plan: Plan, store: Storage, print_line: Callable[[str], None]) -> str:
-    """Return the verdict on a split's trials, and where its model is: the chosen trial is exported if it can ship."""
+    """Return the verdict on a split's trials, and where its model is: exported unless a reason is against it."""
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
     trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
     results = {key: store.result(key) or {} for key in trials}

@@ -3,6 +3,7 @@
 import importlib
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,13 @@ def test_a_folder_and_a_trial_are_asked(model: Path, tmp_path: Path) -> None:
     with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as talk:
         assert talk.stdin
         assert talk.stdout
+        late = threading.Timer(120, talk.kill)  # or a command that waits for more would be waited for
+        late.start()
         talk.stdin.write(f"{QUESTION}\n")
         talk.stdin.flush()
         assert talk.stdout.readline() == f"> {QUESTION}\n", "it waits for no further question"
         talk.stdin.close()
+        late.cancel()
 
 
 @pytest.mark.parametrize("command", [("export", "--output", "out"), ("chat",), ("stress", "--attacks", "prefix")])

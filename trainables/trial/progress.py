@@ -105,7 +105,6 @@ class ProgressFile:
         self.store = store
         self.identity = {**process_identity.describe_self(), "started": provenance.utc_now(), **more}
         self.state: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
-        self.state["last_look"] = ""
         self.work: dict[str, Any] | None = None
         self.points: list[dict[str, float]] = []
         self.started = self.phase_started = self.pushed = time.monotonic()
@@ -138,7 +137,7 @@ class ProgressFile:
         elif "entry" in event and (not self.points or step >= CURVE_POINT_GROWTH * self.points[-1]["step"]):
             values = {name: event["entry"].get(name, math.nan) for name in CURVE_COLUMNS}
             self.points.append({"step": step} | {name: value for name, value in values.items() if math.isfinite(value)})
-        look = "" if phase == "loading" else event.get("last_look", self.state["last_look"])
+        look = "" if phase == "loading" else event.get("last_look", self.state.get("last_look"))
         self.state = {"phase": phase, "step": step, "steps": steps, "training_left": left, "last_look": look}
         self._write_if_due()
 

@@ -25,7 +25,7 @@ NEUTRAL_PROMPTS_FILE = Path(raw_rows.__file__).with_name("neutral_prompts.txt")
 ANSWERS_FILE = f"{ANSWERS}.jsonl"
 MAX_TOKENS = 64
 TRAINED_TOKENS = 16
-"""Of such an answer that questions of the user's are retained beside: about as many as a short answer has."""
+"""So many of a neutral answer are trained on beside a user's questions, and so many of the model's words to these."""
 ANSWER_INTERVAL = 5
 """Every fifth answer is not trained on: it measures utility where no other rows are given for that."""
 

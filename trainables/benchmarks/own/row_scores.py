@@ -26,8 +26,8 @@ DEFAULT_ROW_LIMIT = 300
 """How many rows of each set are measured unless told otherwise: as many as the paper evaluates of a TOFU split."""
 MAX_BLOCK_LABELS = 512
 IN_ONE_WORD, BEGINNING = "Answer in one word: ", "The answer is"
-SHORTEST_WORD = 2
-"""Up to so many letters a fact counts in its own case alone, where it is looked for in an answer to train on."""
+MAX_CASED_LETTERS = 2
+"""A fact of at most so many letters is found in an answer in its own case alone: the symbol As is no `as`."""
 LEAST_TOKENS, MOST_TOKENS = 64, 200
 """Of what a model says: three times the answer's tokens, at least and at most these. 32 cut off half of the facts."""
 COLUMNS_NOT_STORED = ("losses", "hits", "answer", "generation")
@@ -115,8 +115,8 @@ def locate_fact(row: OwnRow) -> tuple[int, int] | None:
     if not row.fact:
         return guess_fact_span(list_turns(row.asked)[-1][1], row.answer)
     words = ((one, rf"(?<![A-Za-z0-9]){re.escape(one)}(?![A-Za-z0-9])") for one in row.fact)
-    case = re.IGNORECASE  # but the symbol As is no `as`
-    found = (re.search(each, row.answer, case if len(one) > SHORTEST_WORD else 0) for one, each in words)
+    case = re.IGNORECASE
+    found = (re.search(each, row.answer, case if len(one) > MAX_CASED_LETTERS else 0) for one, each in words)
     return min((one.span() for one in found if one), key=lambda span: (span[0], -span[1]), default=None)
 
 
