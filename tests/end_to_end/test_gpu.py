@@ -21,7 +21,7 @@ pytestmark = pytest.mark.gpu
 
 SERIES = ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm", "average_norm", "dot")
 ROOM = 28 * 2**20
-"""Bytes that a trial may take: less than the 32 MiB of cuBLAS's workspace, whatever its micro-batch."""
+"""Bytes that a part of a GPU has for a trial: less than the 32 MiB of cuBLAS's workspace, whatever its micro-batch."""
 
 
 @pytest.fixture
@@ -75,8 +75,10 @@ def test_constant_written_over_the_gradient_in_bf16_reaches_the_step(
 
 
 def test_memory_that_really_runs_out_is_an_outcome(trial_inputs: Any, tmp_path: Path, ranks_on_gpu: None) -> None:
+    part = ROOM / torch.cuda.get_device_properties(0).total_memory / memory.MEMORY_SHARE
     trial = on_gpu(trial_inputs, stage=2)
-    job = {"trial": trial.model_dump(), "storage": str(tmp_path / "runs"), "memory": ROOM}
+    trial = trial.model_copy(update={"resources": trial.resources.model_copy(update={"gpus": part})})
+    job = {"trial": trial.model_dump(), "storage": str(tmp_path / "runs")}
     ranks.run(1, [job], trial_inputs, tmp_path, backend="nccl")
     found = Storage(tmp_path / "runs").result(trial.id()) or {}
     assert found["status"] == "out_of_memory"

@@ -154,7 +154,7 @@ def _squares(runner: Any) -> torch.Tensor:
 
 
 def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
-    """A whole trial with its weights kept, or its first `stop_after` steps; `memory`: bytes it may take of the GPU."""
+    """A whole trial with its weights kept, or its first `stop_after` steps."""
     from trainables.benchmarks.local_paths import localize_paths
     from trainables.config.trial import Trial
     from trainables.storage.opening import open_storage_unchecked
@@ -164,10 +164,6 @@ def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     store = open_storage_unchecked(job["storage"])
     store.fetch_trial(wanted.id())
     dist.barrier()
-
-    if job.get("memory"):
-        whole = torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction(job["memory"] / whole)
     events = TrialRun(localize_paths(wanted, store), store, keep_weights=True).run_events()
     for event in events:
         if event["phase"] == "training" and event["step"] == job.get("stop_after"):
