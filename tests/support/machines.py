@@ -39,15 +39,6 @@ def names(store: ObjectStorage) -> set[str]:
     return {info.path.removeprefix(f"{store.base}/") for info in found if info.type == FileType.File}
 
 
-def read_all(store: ObjectStorage) -> dict[str, bytes]:
-    """Return the content of all objects by name."""
-    found = {}
-    for name in names(store):
-        with store.files.open_input_file(f"{store.base}/{name}") as stream:
-            found[name] = stream.read()
-    return found
-
-
 def put(store: ObjectStorage, name: str, content: bytes) -> None:
     with store.files.open_output_stream(f"{store.base}/{name}") as stream:
         stream.write(content)

@@ -9,13 +9,12 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
-from matplotlib.figure import Figure
 
 from analysis import paper
 from analysis.figures import bars, catalog, rectifiers, style, tradeoff
-from analysis.stats.rectifier_comparison import RectifierComparison, compare_rectifiers
+from analysis.stats.rectifier_comparison import compare_rectifiers
 from tests.support.figure_texts import labels, overlapping, texts
-from tests.support.ruled_sweeps import grid_results, paper_values, write_arena
+from tests.support.ruled_sweeps import NAMES, grid_results, paper_values, write_arena
 from tests.support.sweep_store import GRU, MODELS, NONE, Results, make_sweep
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Selection
@@ -109,25 +108,15 @@ def value(method: str, name: str, seed: int, lr: float) -> tuple[float, float]:
     return -22 + SHIFTS[name] + tuned + dice.normal(0, 0.3), 0.85 - 0.02 * SHIFTS[name] / 10
 
 
-@pytest.fixture(scope="module")
-def comparison(tmp_path_factory: pytest.TempPathFactory) -> RectifierComparison:
-    methods = {"ga": ("none", "gru", "sago", "blur"), "npo": ("none", "gru", "sago", "blur")}
-    seeds = {1e-3: range(8), 2e-3: range(8)}
-    store = tmp_path_factory.mktemp("arena")
-    return compare_rectifiers(write_arena(store, value, methods=methods, seeds=seeds, extraction=True))
-
-
-def draw(found: RectifierComparison) -> Figure:
-    return rectifiers.draw_differences(rectifiers.difference_points(found), found.goals)
-
-
 def marks(axes: Axes) -> list[tuple[float, str]]:
     """Return x and colour of each mark of a panel."""
     return [(line.get_xdata()[0], line.get_color()) for line in axes.lines if line.get_marker() == "o"]  # type: ignore[index,misc]
 
 
-def test_forest_plot(comparison: RectifierComparison) -> None:
-    forest = draw(comparison)
+def test_forest_plot(tmp_path: Path) -> None:
+    methods, seeds = {"ga": NAMES, "npo": NAMES}, {1e-3: range(8), 2e-3: range(8)}
+    comparison = compare_rectifiers(write_arena(tmp_path, value, methods=methods, seeds=seeds, extraction=True))
+    forest = rectifiers.draw_differences(rectifiers.difference_points(comparison), comparison.goals)
     panels = forest.axes
     titles = [axes.get_title(loc="left") for axes in panels]
     assert titles == [f"{method}\n{goal}" for method in ("GA", "NPO") for goal in ("FQ", "MU", "ES")]

@@ -3,19 +3,17 @@
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 from platform.cluster import __main__ as cluster
-from platform.cluster.check import load_cluster_file
+from platform.cluster.check import find_cluster_file_problems, load_cluster_file
 from tests.support.cluster_files import VALUES, changed, fill
 from tests.support.starts import invoke
 from trainables.common.errors import InputError
 
-Find = Callable[[str], list[str]]
 AWS, KUBERAY, SLURM = "cluster.yaml", "clusters/kuberay.yaml", "clusters/slurm.sbatch"
 UNFILLED = {
     AWS: [f"({name}: " for name in VALUES],
@@ -35,6 +33,12 @@ def filled(root: Path, name: str) -> str:
     for old, new in (("partition=FILL IN", "partition=gpu"), ("sweep FILL IN", "sweep tofu_llama")):
         text = text.replace(old, new)
     return text.replace("FILL IN", "/scratch/me/runs") if name == SLURM else text
+
+
+def find_problems(folder: Path, text: str) -> list[str]:
+    """Return what `check` says about a file with this text."""
+    (folder / "cluster.yaml").write_text(text)
+    return find_cluster_file_problems(load_cluster_file(str(folder / "cluster.yaml")))
 
 
 @pytest.mark.parametrize(("name", "start"), [(AWS, "ray up"), (SLURM, "sbatch")])
@@ -57,11 +61,9 @@ def test_a_shipped_file_names_all_that_is_to_be_filled_in_and_works_then(
 
 
 @pytest.mark.parametrize("name", [AWS, "clusters/onprem.yaml", "clusters/rehearsal.yaml", KUBERAY])
-def test_the_files_open_nothing_and_lack_only_what_a_person_fills_in(
-    name: str, root: Path, find_problems: Find
-) -> None:
+def test_the_files_open_nothing_and_lack_only_what_a_person_fills_in(name: str, root: Path, tmp_path: Path) -> None:
     text = (root / name).read_text()
-    assert [problem for problem in find_problems(text) if "still to be filled in" not in problem] == []
+    assert [problem for problem in find_problems(tmp_path, text) if "still to be filled in" not in problem] == []
     assert "0.0.0.0" not in text
     script = (root / "clusters" / "mlflow.sh").read_text()
     assert re.findall(r"--(?:host|port|uvicorn-opts) (.*) --workers", script) == ['"--uds $place/socket"']
@@ -99,22 +101,22 @@ ANOTHER = {
 
 @pytest.mark.parametrize(("name", "old", "new", "message"), PROBLEMS)
 def test_all_problems_are_named_at_once(
-    name: str, old: str, new: str, message: str, root: Path, find_problems: Find
+    name: str, old: str, new: str, message: str, root: Path, tmp_path: Path
 ) -> None:
     before, after, another = ANOTHER[name]
-    found = "\n".join(find_problems(changed(changed(filled(root, name), old, new), before, after)))
+    found = "\n".join(find_problems(tmp_path, changed(changed(filled(root, name), old, new), before, after)))
     assert message in found
     assert another in found
 
 
-def test_what_is_no_cluster_file(find_problems: Find) -> None:
+def test_what_is_no_cluster_file(tmp_path: Path) -> None:
     for text, message in (("a: [", "is not YAML"), ("- a", "is no cluster file"), ("", "is no cluster file")):
         with pytest.raises(InputError, match=message):
-            find_problems(text)
+            find_problems(tmp_path, text)
     with pytest.raises(InputError, match="No such file"):
         load_cluster_file("no-such.yaml")
     no_traceback = "provider: [aws]\navailable_node_types: 3\nhead_start_ray_commands: none\n"
-    assert find_problems(no_traceback)
+    assert find_problems(tmp_path, no_traceback)
 
 
 def test_environment_of_the_head(tmp_path: Path, root: Path, home: Path) -> None:

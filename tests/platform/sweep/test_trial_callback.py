@@ -58,7 +58,12 @@ def finish(store: ObjectStorage) -> dict[str, bytes]:
 
 
 def held(store: ObjectStorage) -> dict[str, bytes]:
-    return {name: content for name, content in machines.read_all(store).items() if name.startswith("trials/")}
+    found = {}
+    for name in machines.names(store):
+        if name.startswith("trials/"):
+            with store.files.open_input_file(f"{store.base}/{name}") as stream:
+                found[name] = stream.read()
+    return found
 
 
 def busy_once(store: ObjectStorage) -> None:

@@ -19,10 +19,6 @@ from trainables.storage.opening import open_storage
 machine = machines.machine
 
 
-def names_below(folder: Path) -> set[str]:
-    return {path.name for path in folder.rglob("[!.]*") if path.is_file()}
-
-
 def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine) -> None:
     here, there = machine("here"), machine("there", writable=False)
     order = record_puts(here)
@@ -42,7 +38,8 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine) ->
     assert there.exists(there.trial("a1") / WEIGHTS)
     assert not (there.trial("a1") / WEIGHTS).exists()
     there.fetch(there.trial("a1") / WEIGHTS)
-    assert names_below(there.trial("a1") / WEIGHTS) == {"config.json", "model.safetensors"}
+    fetched = {path.name for path in (there.trial("a1") / WEIGHTS).glob("[!.]*")}
+    assert fetched == {"config.json", "model.safetensors"}
     there.remove(there.trial("a1") / WEIGHTS)
     assert not there.exists(there.trial("a1") / WEIGHTS)
     assert {name for name in names(here) if "weights" in name} == set()

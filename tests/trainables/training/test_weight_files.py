@@ -43,11 +43,6 @@ def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     save_file(tensors, folder / WHOLE, metadata={"format": "pt"})
 
 
-def configure(folder: Path, **values: Any) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
 def refusal(folder: Path, check: Callable[[Model], object] = model_files.check_if_local_model, **settings: Any) -> str:
     with pytest.raises(InputError) as raised:
         check(Model(path=str(folder), **settings))
@@ -97,7 +92,8 @@ def test_what_transformers_ignores_is_taken(tmp_path: Path) -> None:
     model_files.load_model_and_tokenizer(Model(path=str(folder)))
     change(folder, lambda w: w.update({"lm_head.weight": w["model.embed_tokens.weight"].clone()}))
     model_files.load_model_and_tokenizer(Model(path=str(folder)))
-    configure(folder, tie_word_embeddings=False)
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"tie_word_embeddings": False}))
     change(folder, lambda w: w.pop("lm_head.weight"))
     assert "1 missing: lm_head.weight" in refusal(folder, model_files.load_model_and_tokenizer)
 
@@ -177,19 +173,10 @@ def test_older_names_stand_beside_the_new(tmp_path: Path) -> None:
     assert names["tokenizer_class"] == "PreTrainedTokenizerFast"
 
 
-# Tokenizers of another place
-
-
-@pytest.fixture
-def bare(tmp_path: Path) -> Path:
-    """Weights alone, as some published checkpoints are."""
-    tiny.network().save_pretrained(tmp_path / "bare")
-    return tmp_path / "bare"
-
-
-def test_an_empty_tokenizer_is_refused(bare: Path) -> None:
+def test_an_empty_tokenizer_is_refused(tmp_path: Path) -> None:
     """transformers makes one without any token where the files are missing or empty."""
     empty = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}, "added_tokens": []}
-    (bare / "tokenizer.json").write_text(json.dumps(empty))
+    tiny.network().save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(empty))
     with pytest.raises(InputError, match="has no usable tokenizer"):
-        model_files.load_model_and_tokenizer(Model(path=str(bare)))
+        model_files.load_model_and_tokenizer(Model(path=str(tmp_path)))
