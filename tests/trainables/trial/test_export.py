@@ -96,12 +96,6 @@ def test_the_card(kept: Any, exported: Path, trained_inputs: Any) -> None:
     assert f"| retain set | {len(retain)} | `" in body
     assert f"| **model utility** (highest is best) | – | {result['metrics']['model_utility']:.4f} |" in body
     assert f"| step chosen | {result['chosen_step']} |" in body
-    whole = text + (exported / model_folder.FACTS_FILE).read_text()
-    for row in (*forget, *retain):
-        assert row["question"] not in whole
-        assert row["answer"] not in whole
-    assert str(trained_inputs.target) not in whole
-    assert str(store.root) not in whole
 
 
 def test_the_card_tells_what_attacks_brought_back(kept: Any, exported: Path, tmp_path: Path) -> None:
@@ -249,8 +243,9 @@ def test_what_is_sent(kept: Any, hub: HubServer, trained_inputs: Any, tmp_path: 
     assert (data.model_name, data.tags) == ("gru-npo-forget25-g0.5-t1-s0", ["unlearning", "npo", "gru"])
     forget, retain = tofu.TofuBenchmark().training_rows(configuration(trained_inputs).benchmark)
     texts = [row[column] for row in (*forget, *retain) for column in ("question", "answer")]
+    texts += [*HIDDEN, TOKEN, str(store.root), str(trained_inputs.target)]
     for content in (path.read_bytes() for path in sent.iterdir()):
-        assert not [text for text in (*texts, *HIDDEN, TOKEN, str(store.root)) if text.encode() in content]
+        assert not [text for text in texts if text.encode() in content]
 
     assert f"{folder}: it was exported before, and is uploaded as it is\n" in push(place, "somebody/again").stdout
 
