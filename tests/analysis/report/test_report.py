@@ -108,7 +108,6 @@ def test_report_command(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["tinny", "--storage", "STORE"], ["no sweep 'tinny' in ", "did you mean 'tiny'? known: tiny"]),
         (["tiny", "--storage", "STORE/nowhere"], ["--storage", "nowhere", "no such folder"]),
         (["own", "--source", "paper"], ["no table of this sweep"]),
         (["tofu_lama", "--source", "paper"], ["did you mean 'tofu_llama'"]),
