@@ -10,7 +10,6 @@ import pyarrow.parquet
 import pytest
 
 from tests.support import own_rows, tiny
-from tests.support.cases import Cases
 from tests.support.own_rows import on
 from trainables.benchmarks import own
 from trainables.benchmarks.own import row_files
@@ -219,10 +218,3 @@ def test_holdout_rows_that_a_model_may_know(tmp_path: Path) -> None:
     assert found
     assert found.startswith("eval: 2 of 3 hold-out rows are among the rows to forget or to retain")
     assert found.endswith("(of the file eval: rows 3, 4)")
-
-
-@pytest.mark.data
-def test_quotes_of_the_cases(cases: Cases) -> None:
-    found = row_files.describe_overlap(on(cases.sources("forget_quotes", "retain_quotes")))
-    assert found
-    assert "12 of 12 forget rows" in found
