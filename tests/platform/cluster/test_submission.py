@@ -30,7 +30,6 @@ def file(tmp_path: Path) -> Path:
 
 REFUSED = [  # the cluster file's text, what is typed, what is said
     (None, "quickstart", "'{file}': No such file or directory; name a cluster file, such as cluster.yaml"),
-    ("a: [", "quickstart", "is not YAML: while parsing"),
     (FILE, "quickstrat", "error: unknown sweep 'quickstrat'"),
     (FILE, "quickstart --address auto", "--cluster and --address exclude each other"),
     (FILE, "own --set=target=hf_of_nobody", "--cluster: --set=target=*** holds a password or token, which the"),
