@@ -12,13 +12,12 @@ import pytest
 import platform.status as status
 from platform.state import lock, manifest
 from tests.support import sweep_store
-from tests.support.starts import assert_light, invoke
-from trainables.common import process_identity
+from tests.support.starts import assert_light, invoke, write_progress
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.file_names import CONFIG, PROGRESS, RESULT
+from trainables.storage.file_names import CONFIG, RESULT
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import format_storage_option
 
@@ -45,9 +44,7 @@ def begin(store: Storage, trial_id: str, **changed: Any) -> Trial:
     folder = store.trial(trial_id)
     (folder / RESULT).unlink(missing_ok=True)
     atomic_files.write_json(folder / CONFIG, config.model_dump(mode="json"))
-    known = {"phase": "training", "step": 5, "steps": 20, "training_left": 45.0, "seconds": 20.0, "phase_seconds": 15.0}
-    known |= {"started": "2026-11-20T10:00:00Z", "beat": time.time()}
-    atomic_files.write_json(folder / PROGRESS, process_identity.describe_self() | known | changed)
+    write_progress(store, trial_id, **changed)
     return config
 
 

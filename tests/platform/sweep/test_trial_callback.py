@@ -17,10 +17,11 @@ from platform.state.limits import SweepStopper
 from platform.sweep import trial_callback
 from platform.sweep.trial_callback import ProgressScreen, TrialCallback, TrialCounts
 from tests.support import machines, starts
+from tests.support.starts import write_progress
 from tests.support.tracked_store import TRIALS
-from trainables.common import cli, process_identity
+from trainables.common import cli
 from trainables.storage import atomic_files
-from trainables.storage.file_names import PROGRESS, RESULT
+from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
 from trainables.storage.object_storage import ObjectStorage
 from trainables.storage.opening import open_storage
@@ -131,12 +132,6 @@ def test_a_failure_that_cannot_be_recorded_stops_the_sweep(
 SWEEP = TrialCounts("tiny-0a1b2c3d", total=20, slots=2, done=3, running={"a": ("gru on npo forget05", 0.0)})
 
 
-def write_progress(store: Storage, **more: Any) -> None:
-    known = {"phase": "training", "step": 5, "steps": 20, "training_left": 45.0, "seconds": 20.0, "phase_seconds": 15.0}
-    times = {"started": "2026-11-20T10:00:00Z", "beat": time.time()}
-    atomic_files.write_json(store.trial("a") / PROGRESS, process_identity.describe_self() | known | times | more)
-
-
 def test_a_trial_that_ended_early_says_why() -> None:
     metrics = {"forget_said_any": 0.1, "utility": 0.95}
     result = {"status": "finished", "config": {"benchmark": {"name": "own"}}, "metrics": metrics}
@@ -146,7 +141,7 @@ def test_a_trial_that_ended_early_says_why() -> None:
 
 def test_bars_show_trials_steps_and_times(store: Storage) -> None:
     """Of a trial whose progress is known, of one that is starting, and of no more than a screen holds."""
-    write_progress(store)
+    write_progress(store, "a")
     many = SWEEP.running | {str(number): ("none on ga", time.monotonic()) for number in range(12)}
     screen = ProgressScreen(Console(file=io.StringIO(), width=110, force_terminal=True))
     screen.close()
@@ -168,9 +163,9 @@ def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.Monkey
     assert not out.getvalue()
     monkeypatch.setattr(trial_callback, "PLAIN_SECONDS", -1.0)
     screen.show(SWEEP, store)
-    write_progress(store)
+    write_progress(store, "a")
     screen.show(SWEEP, store)
-    write_progress(store, last_look="at last")
+    write_progress(store, "a", last_look="at last")
     screen.show(SWEEP, store)
     monkeypatch.setattr(trial_callback, "PLAIN_SECONDS", 99.0)
     screen.show(TrialCounts("tiny", total=10, slots=2, done=10), store, last=True)
