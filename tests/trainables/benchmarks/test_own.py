@@ -10,9 +10,9 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from tests.support import own_rows, tiny
 from tests.support.families import generate_alone, losses_and_hits
-from tests.support.own_rows import on
+from tests.support.own_rows import OWN, on
 from trainables import benchmarks
-from trainables.benchmarks import evaluation, lm_eval_adapter, metrics, own
+from trainables.benchmarks import evaluation, lm_eval_adapter, metrics
 from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
 from trainables.benchmarks.own import kept_answers, row_files, row_scores
 from trainables.benchmarks.own.row import OwnRow
@@ -21,8 +21,6 @@ from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data import text_blocks
 from trainables.data.conversations import make_encoder
-
-OWN = own.OwnBenchmark()
 
 files, taught, measured = own_rows.files, own_rows.taught, own_rows.measured
 

@@ -10,13 +10,10 @@ import pyarrow.parquet
 import pytest
 
 from tests.support import own_rows, tiny
-from tests.support.own_rows import on
-from trainables.benchmarks import own
+from tests.support.own_rows import OWN, on
 from trainables.benchmarks.own import row_files
 from trainables.benchmarks.own.row import OwnRow
 from trainables.common.errors import InputError
-
-OWN = own.OwnBenchmark()
 
 files = own_rows.files
 
