@@ -48,7 +48,7 @@ demo-facts: setup  ## a real chat model forgets the facts of examples/facts, and
 	@mkdir -p $(FACTS) && touch $(FACTS).begun
 	@$(PY) -m platform.sweep own --set target=$(MODEL) --set forget=examples/facts/forget.jsonl \
 	  --set retain=auto,examples/facts/retain.jsonl --set eval=examples/facts/eval.jsonl \
-	  --strategy paper --only method=npo_gd --only rectifier.name=none --set training.lr=1e-5 --set training.max_steps=28 \
+	  --strategy paper --only method=npo_gd --only rectifier.name=none --set objective.retain_coefficient=8 --set training.max_steps=28 \
 	  --set benchmark.limit=30 --set resources.precision=bf16 --set resources.cpus=2 --storage $(FACTS) $(ARGS)
 	@after=$$(find $(FACTS)/exports -mindepth 1 -maxdepth 1 -type d -newer $(FACTS).begun 2>/dev/null); \
 	  if [ -z "$$after" ]; then echo "no model was written this time, so none is asked"; exit 0; fi; \
