@@ -78,7 +78,7 @@ def measure_step(options: argparse.Namespace) -> Iterator[Row]:
             Trial(**asked, resources=resources), shape, options.length, device_memory(device)
         )
         both = rectify.rows(shape.vocabulary, options.rows, (options.length, options.length + 1), prompt=1)
-        gru = rectifiers.make_rectifier("gru", rectify.GAMMA, rectify.TAU)
+        gru = rectifiers.GRU(rectify.GAMMA, rectify.TAU)
         task = rectify.make_task(both, training, gru, plan.micro_batch)
         operations = 2 * options.rows * count_pass_operations(network, options.length)
         runner = engine.create_engine(network.train(), training, resources)

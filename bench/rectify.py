@@ -173,7 +173,7 @@ def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, fold
     found = []
     for stage in resources:
         gc.collect()
-        made = measure_training_loop(options, device, stage, rectifiers.make_rectifier("gru", GAMMA, TAU))
+        made = measure_training_loop(options, device, stage, rectifiers.GRU(GAMMA, TAU))
         found.append({"stage": stage.zero_stage, "ranks": world, **made, "authors_ratio": authors["ratio"]})
     if rank == 0:
         (Path(folder) / "rows.json").write_text(json.dumps(found))

@@ -61,7 +61,7 @@ def train(job: dict[str, Any]) -> None:
         forget=rows,
         retain=rows,
         objective=objective,
-        rectifier=rectifiers.make_rectifier("gru", 0.8, None),
+        rectifier=rectifiers.GRU(0.8, None),
         training=training,
         seed=0,
         pad=0,

@@ -96,11 +96,12 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     sides = tofu.TofuBenchmark().training_rows(Benchmark(data=data, split=split))
     encoded = [encode_rows(tokenizer, side, "llama2", "paper", 192) for side in sides]
     constants = method_constants.Constants(**job.get("constants", {}))
+    rule = {"name": "gru", "gamma": 0.8} | job.get("rule", {})
     task = loop.TrainingTask(
         forget=encoded[0],
         retain=encoded[1],
         objective=objectives.make_objective(job.get("method", "npo"), constants),
-        rectifier=rectifiers.make_rectifier(**{"name": "gru", "gamma": 0.8} | job.get("rule", {})),
+        rectifier=rectifiers.find_rectifier_class(rule.pop("name"))(**rule),
         training=training,
         seed=SEED,
         pad=tokenizer.pad_token_id,

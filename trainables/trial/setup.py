@@ -131,7 +131,9 @@ def make_training_task(
         forget, retain = _ask_for_examples(trial, network.to(device), tokenizer)
     constants = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make_objective(trial.method, constants, trial.seed)
-    rectifier = rectifiers.make_rectifier(**trial.rectifier.model_dump())
+    rule = trial.rectifier  # whose `memory` gamma tells, which is none without a moving average
+    stated = rule.model_dump(exclude={"name", "gamma", "tau", "memory"}, exclude_none=True)
+    rectifier = rectifiers.find_rectifier_class(rule.name)(rule.gamma, rule.tau, **stated)
     if rectifier.adds_retain and objective.needs_retain:  # of files in custom/, whose rows may not say so
         raise InputError("rectifier.name: it adds the retain gradient; the objective's retain term would count twice")
     if objective.needs_other_answers:
@@ -163,7 +165,7 @@ def make_fine_tuning_task(
         forget=examples,
         retain=(),
         objective=objectives.make_objective("nll", method_constants.Constants()),
-        rectifier=rectifiers.make_rectifier("none" if clip is None else "clip", None, clip),
+        rectifier=rectifiers.ClippingRectifier(tau=clip),
         training=training,
         seed=seed,
         pad=padding_token(tokenizer),

@@ -191,13 +191,13 @@ def test_plain_with_tau_is_gradient_clipping(pair: Pair, tau: float) -> None:
     assert not told.rectified
 
 
-def test_names_make_rectifiers_that_need_what_their_rows_say() -> None:
-    assert vars(rectifiers.make_rectifier("agem"))["gamma"] == 1.0
+def test_names_find_rectifiers_that_need_what_their_rows_say() -> None:
+    assert vars(rectifiers.find_rectifier_class("agem")())["gamma"] == 1.0
     for name, row in RECTIFIERS.items():
-        rectifier = rectifiers.make_rectifier(name, 0.3 if name == "gru" else None, 2.0)
+        rectifier = rectifiers.find_rectifier_class(name)(0.3 if name == "gru" else None, 2.0)
         assert rectifier.needs_retain == (RETAIN_PASS in row.needs)
         assert rectifier.adds_retain == row.adds_retain
         assert rectifier.by_tensor == (row.scope == "tensor")
         if "scope" in row.takes:
             assert isinstance(rectifier, TwoGradients)
-            assert rectifiers.make_rectifier(name, scope="tensor").by_tensor
+            assert rectifiers.find_rectifier_class(name)(scope="tensor").by_tensor

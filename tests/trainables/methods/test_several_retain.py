@@ -34,7 +34,7 @@ def small(draw: st.DrawFn) -> tuple[Parts, list[Parts]]:
 
 
 def apply(name: str, gradient: Parts, retain: list[Parts]) -> tuple[np.ndarray, Outcome]:
-    rectifier = rectifiers.make_rectifier(name, parts=len(retain))
+    rectifier = rectifiers.find_rectifier_class(name)(parts=len(retain))
     for one in retain:
         rectifier.update_average(one)
     changed = [part.clone() for part in gradient]
@@ -124,7 +124,7 @@ def test_equal_and_zero_retain_gradients_count_once_or_not_at_all(name: str) -> 
 
 def test_the_next_steps_gradients_replace_those_of_the_last() -> None:
     gradient, retain = normal(6, 4)
-    rectifier = rectifiers.make_rectifier("gem", parts=2)
+    rectifier = rectifiers.find_rectifier_class("gem")(parts=2)
     for one in retain:
         rectifier.update_average(one)
         for part in one:

@@ -107,16 +107,13 @@ def clip(vector: Vector) -> Vector:
 
 
 def apply(name: str, pair: Pair, gamma: float | None = None, **settings: Any) -> tuple[Vector, Outcome]:
-    rectifier = rectifiers.make_rectifier(name, gamma, scope=scope_of(name, settings), **settings)
+    scope = {"scope": "global"} if name in BY_TENSOR else {}
+    rectifier = rectifiers.find_rectifier_class(name)(gamma, **scope | settings)
     rectifier.update_average(pair.retain)
     rectifier.segments = one_each(pair.gradient)
     gradient = [part.clone() for part in pair.gradient]
     outcome = rectifier.apply(gradient, alone)
     return torch.from_numpy(whole(gradient)), outcome
-
-
-def scope_of(name: str, settings: dict[str, Any]) -> Any:
-    return settings.pop("scope", "global" if name in BY_TENSOR else None)
 
 
 def one_each(parts: list[torch.Tensor]) -> TensorSegments:
@@ -220,7 +217,7 @@ def test_gu_disentangles_what_adam_makes_of_the_gradients() -> None:
     """
     pair = normal(14, (40, 60))
     moments = torch.rand(100, generator=torch.Generator().manual_seed(1)) ** 4 * 1e-3
-    rectifier = rectifiers.make_rectifier("gu")
+    rectifier = rectifiers.find_rectifier_class("gu")()
     rectifier.update_average(pair.retain)
     rectifier.metric = AdamSecondMoments(list(moments.split([10, 0, 75, 15])), 1e-4)
     gradient = [part.clone() for part in pair.gradient]

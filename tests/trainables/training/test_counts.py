@@ -149,7 +149,7 @@ def start(
         forget=both,
         retain=both,
         objective=objectives.make_objective(name, constants),
-        rectifier=rectifiers.make_rectifier(rectifier, 0.8 if rectifier == "gru" else None),
+        rectifier=rectifiers.find_rectifier_class(rectifier)(0.8 if rectifier == "gru" else None),
         training=training,
         seed=0,
         pad=2,

@@ -12,7 +12,7 @@ import torch
 
 from tests.support import tiny
 from trainables.config.settings import Resources, Training
-from trainables.methods.rectifiers import GRU, Combination, Outcome, make_rectifier, shard_dot_products
+from trainables.methods.rectifiers import GRU, Combination, Outcome, find_rectifier_class, shard_dot_products
 from trainables.methods.rectifiers.two_gradients import Bisector
 from trainables.training import engine
 from trainables.training.runtime import prepare_process, release_memory
@@ -85,7 +85,7 @@ def test_micro_batches_of_bf16_are_summed_in_fp32() -> None:
 def test_what_is_combined_is_what_the_rule_writes(name: str, gamma: float | None, tau: float | None) -> None:
     """Weights after steps, one engine's gradient written by `apply`, the other's left to the step."""
     engines = [make(lr=1e-2) for _ in range(2)]
-    rules = [make_rectifier(name, gamma, tau) for _ in range(2)]
+    rules = [find_rectifier_class(name)(gamma, tau) for _ in range(2)]
     for step in range(3):
         for runner, rule in zip(engines, rules, strict=True):
             go(runner, 3 * step)

@@ -55,7 +55,7 @@ def train(
         forget=rows["forget"],
         retain=retain_side(rows, settings.method),
         objective=objectives.make_objective(settings.method, method_constants.Constants(beta=settings.beta)),
-        rectifier=rectifiers.make_rectifier(settings.rectifier, settings.gamma, settings.tau),
+        rectifier=rectifiers.find_rectifier_class(settings.rectifier)(settings.gamma, settings.tau),
         training=training,
         seed=SEED,
         pad=rows["pad"],

@@ -31,8 +31,8 @@ __all__ = [
     "Rectifier",
     "Reduce",
 ]
-__all__ += ["Shard", "TensorSegments", "TwoGradients", "make_rectifier", "shard_dot_products", "shard_inner_product"]
-__all__ += ["triton_kernels_for"]
+__all__ += ["Shard", "TensorSegments", "TwoGradients", "find_rectifier_class", "shard_dot_products"]
+__all__ += ["shard_inner_product", "triton_kernels_for"]
 
 RECTIFIER_CLASSES: dict[str, Any] = {
     "none": ClippingRectifier,
@@ -54,10 +54,6 @@ RECTIFIER_CLASSES: dict[str, Any] = {
 }
 
 
-def make_rectifier(name: str, gamma: float | None = None, tau: float | None = None, **settings: Any) -> Rectifier:
-    """Return the rectifier of that name; `settings`: of RULE_SETTINGS those that it takes, the rest None.
-
-    `memory` is told by `gamma`, the weight of the new retain gradient, which is none without a moving average.
-    """
-    stated = {key: value for key, value in settings.items() if value is not None and key != "memory"}
-    return (RECTIFIER_CLASSES.get(name) or custom.load_custom_part(name, "Rectifier"))(gamma, tau, **stated)
+def find_rectifier_class(name: str) -> Any:
+    """Return the class of that name; it is made with `gamma`, `tau` and those of RULE_SETTINGS that it takes."""
+    return RECTIFIER_CLASSES.get(name) or custom.load_custom_part(name, "Rectifier")
