@@ -11,6 +11,8 @@ from typing import Any
 import ray
 from ray import tune
 
+from trainables.benchmarks.local_paths import localize_paths
+from trainables.common import cli, process_identity, provenance
 from trainables.common.errors import StoreUnreachable, is_out_of_memory
 from trainables.config.settings import Resources
 from trainables.config.shared_artifacts import SharedVector
@@ -18,7 +20,7 @@ from trainables.config.trial import Trial
 from trainables.storage.file_names import LOST
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage_unchecked
-from trainables.workers import ray_processes
+from trainables.workers import ray_processes, shared_artifacts
 
 NODE_ANSWER_SECONDS = 2.0
 """How long a node may take to answer before it counts as gone."""
@@ -71,7 +73,7 @@ def run_trial_on_ranks(trial: Trial, store: Storage, *, keep: bool = False, stra
     seconds = COLLECTIVE_TIMEOUT_SECONDS * (1 + len(trial.calibration.targets))
     failure: Exception = RuntimeError("the ranks ended without a result")
     try:
-        _fit(f"train-{trial.id()}", store, ray_processes.run_trial_rank, config, trial.resources, strategy, seconds)
+        _fit(f"train-{trial.id()}", store, run_trial_rank, config, trial.resources, strategy, seconds)
     except TrainingFailedError as error:
         failure = error
     store.try_download_trial(trial.id())
@@ -81,13 +83,45 @@ def run_trial_on_ranks(trial: Trial, store: Storage, *, keep: bool = False, stra
     return result
 
 
+def run_trial_rank(config: dict[str, Any]) -> None:
+    provenance.collect_provenance()
+    cli.silence_libraries()
+    store, wanted = open_storage_unchecked(config["storage"]), Trial.model_validate(config["trial"])
+    _fetch_once(store, lambda: store.fetch_trial(wanted.id()))
+    wanted = localize_paths(wanted, store)
+    if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
+        return
+    from trainables.trial.runner import TrialRun
+
+    for _ in TrialRun(wanted, store, bool(config.get("keep"))).run_events():
+        pass
+
+
 def make_direction_on_ranks(
     direction: SharedVector, store: Storage, resources: Resources, micro_batch: int, strategy: str
 ) -> None:
     """Make a direction on many ranks that share the model; it begins again where ranks die."""
     config = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
     config |= {"storage": store.location, "micro_batch": micro_batch}
-    _fit(f"direction-{direction.id()}", store, ray_processes.run_direction_rank, config, resources, strategy)
+    _fit(f"direction-{direction.id()}", store, run_direction_rank, config, resources, strategy)
+
+
+def run_direction_rank(config: dict[str, Any]) -> None:
+    cli.silence_libraries()
+    direction, store = SharedVector.model_validate(config["direction"]), open_storage_unchecked(config["storage"])
+    _fetch_once(store, lambda: localize_paths(direction, store))
+    resources = Resources.model_validate(config["resources"])
+    shared_artifacts.ensure_shared_direction(direction, config["storage"], resources, config["micro_batch"])
+
+
+def _fetch_once(store: Storage, fetch: Callable[[], object]) -> None:
+    """Let the first rank of every machine fetch what all of them need, if each machine has a copy of its own."""
+    from ray.train import collective
+
+    if store.is_remote:
+        if process_identity.is_first_local_rank():
+            fetch()
+        collective.barrier()
 
 
 def _fit(

@@ -1,8 +1,8 @@
-"""What runs in Ray's processes: trials in a Tune actor, one rank of a trial or a direction, what follows a sweep."""
+"""What runs in Ray's processes: trials of one rank in a Tune actor, and what follows a sweep."""
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,12 @@ from ray import tune
 
 from trainables import benchmarks
 from trainables.benchmarks.local_paths import localize_paths
-from trainables.common import cli, process_identity, provenance
+from trainables.common import cli, provenance
 from trainables.common.errors import InputError, StoreUnreachable
-from trainables.config.settings import Benchmark, Resources, Selection
-from trainables.config.shared_artifacts import SharedVector
+from trainables.config.settings import Benchmark, Selection
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage, remove_trial_leftovers
 from trainables.storage.opening import open_storage_unchecked
-from trainables.workers import shared_artifacts
 
 REPORT_SECONDS = 2.0
 
@@ -86,38 +84,6 @@ def fetch_stored_result(trial: Trial, store: Storage) -> dict[str, Any] | None:
     if result is not None:
         remove_trial_leftovers(store.trial(trial.id()))
     return result
-
-
-def run_trial_rank(config: dict[str, Any]) -> None:
-    provenance.collect_provenance()
-    cli.silence_libraries()
-    store, wanted = open_storage_unchecked(config["storage"]), Trial.model_validate(config["trial"])
-    _fetch_once(store, lambda: store.fetch_trial(wanted.id()))
-    wanted = localize_paths(wanted, store)
-    if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
-        return
-    from trainables.trial.runner import TrialRun
-
-    for _ in TrialRun(wanted, store, bool(config.get("keep"))).run_events():
-        pass
-
-
-def run_direction_rank(config: dict[str, Any]) -> None:
-    cli.silence_libraries()
-    direction, store = SharedVector.model_validate(config["direction"]), open_storage_unchecked(config["storage"])
-    _fetch_once(store, lambda: localize_paths(direction, store))
-    resources = Resources.model_validate(config["resources"])
-    shared_artifacts.ensure_shared_direction(direction, config["storage"], resources, config["micro_batch"])
-
-
-def _fetch_once(store: Storage, fetch: Callable[[], object]) -> None:
-    """Let the first rank of every machine fetch what all of them need, if each machine has a copy of its own."""
-    from ray.train import collective
-
-    if store.is_remote:
-        if process_identity.is_first_local_rank():
-            fetch()
-        collective.barrier()
 
 
 def make_final_report(result: dict[str, Any]) -> dict[str, Any]:
