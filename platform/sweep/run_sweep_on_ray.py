@@ -13,21 +13,14 @@ from ray import tune
 from ray.tune.execution import class_cache
 from rich.console import Console
 
-from platform.schedule import ray_session
+from platform.schedule import ray_failures, ray_session
 from platform.schedule.ray_environment import resolve_address
-from platform.schedule.ray_failures import (
-    MAX_FAILURES,
-    RAYLET_CHECK_SECONDS,
-    RayletWatch,
-    retry_trials_killed_for_memory,
-)
 from platform.schedule.ray_session import Placement
 from platform.schedule.searcher import OptunaTrialQueue, Study, TrialQueue, read_goal_values
 from platform.state import manifest
 from platform.state.disk import WeightPruner
 from platform.state.limits import SweepStopper
 from platform.state.lock import call_periodically
-from platform.state.manifest import format_resume_command
 from platform.state.trial_outcomes import (
     SweepState,
     add_recorded_trials_to_plan,
@@ -61,10 +54,10 @@ def run_sweep_on_ray(
         ray_session.wait_for_nodes(growth, print_line)
         ray_session.check_ray_nodes(print_line)
         look = partial(
-            ray_session.report_lost_head, ray.get_runtime_context().gcs_address, format_resume_command(command)
+            ray_session.report_lost_head, ray.get_runtime_context().gcs_address, manifest.format_resume_command(command)
         )
         if not resolve_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
-            watch.enter_context(call_periodically(look, RAYLET_CHECK_SECONDS))
+            watch.enter_context(call_periodically(look, ray_failures.RAYLET_CHECK_SECONDS))
         placement = ray_session.choose_placement(growth, resources, options.max_concurrent, print_line)
         hub_download.fetch_requirements(plan.hub, store, print_line)
         with stopper.count_preparation(gpus):
@@ -92,7 +85,7 @@ def run_sweep_on_ray(
     finally:
         watch.close()
         ray_session.end_session()
-    print_line(f"{problem}\ngo on with: {format_resume_command(command)}")
+    print_line(f"{problem}\ngo on with: {manifest.format_resume_command(command)}")
     return None
 
 
@@ -101,7 +94,7 @@ def run_trials_on_tune(
 ) -> None:
     """Run the trials that are left by Ray Tune, as far as the limits let them."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    retry_trials_killed_for_memory()
+    ray_failures.retry_trials_killed_for_memory()
     names = class_cache.ENV_VARS_TO_PROPAGATE
     names.difference_update(list(filter(SECRET_NAME.search, names)))  # Ray's log would hold their values
     plan, resources = state.plan, state.plan.sweep.resources
@@ -115,9 +108,9 @@ def run_trials_on_tune(
     run_config = tune.RunConfig(
         name=name,
         storage_path=str(folder),
-        callbacks=[reporter, RayletWatch()],
+        callbacks=[reporter, ray_failures.RayletWatch()],
         verbose=0,
-        failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
+        failure_config=tune.FailureConfig(max_failures=ray_failures.MAX_FAILURES),
         checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
     )
     tune_config = tune.TuneConfig(
