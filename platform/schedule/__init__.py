@@ -1,1 +1,1 @@
-"""Ray and Optuna: the session, what the cluster holds, which trial comes next. It imports plan."""
+"""Ray and Optuna: the session, what the cluster holds, Optuna's studies. It imports plan."""

@@ -1,22 +1,25 @@
-"""The part of a start that needs Ray: preparation, Tune over the trials that are left, the export at the end."""
+"""The part of a start that needs Ray: preparation, Tune over the trials that are left and their order, the export."""
 
 import contextlib
 import logging
 import os
 import shutil
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import ray
 import ray.exceptions
 from ray import tune
 from ray.tune.execution import class_cache
+from ray.tune.search import Searcher
 from rich.console import Console
 
 from platform.schedule import ray_failures, ray_session
 from platform.schedule.ray_environment import resolve_address
 from platform.schedule.ray_session import Placement
-from platform.schedule.searcher import OptunaTrialQueue, Study, TrialQueue, read_goal_values
+from platform.schedule.searcher import Study, read_goal_values
 from platform.state import manifest
 from platform.state.disk import WeightPruner
 from platform.state.limits import SweepStopper
@@ -37,6 +40,7 @@ from trainables.common.cli import print_line
 from trainables.common.deadlines import ANSWER_SECONDS
 from trainables.common.errors import InputError
 from trainables.common.redaction import SECRET_NAME
+from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.workers.launcher import LAUNCHER_RESOURCES, run_trial_of_ranks_in_tune
 from trainables.workers.ray_processes import OneRankTrialActor
@@ -131,6 +135,92 @@ def run_trials_on_tune(
         key = trial.earlier_id
         if key and store.has(key) and not store.has_weights(key):
             print_line(f"{plan.label(trial)} does not run: trial {key}, which it goes on from, left no model")
+
+
+class TrialQueue(Searcher):
+    """Suggests every trial once, in order; one that goes on from another's model when that has ended with one."""
+
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        shared: dict[str, Any],
+        stop_reason: Callable[[], str | None] = lambda: None,
+        has_model: Callable[[str], bool] = lambda key: True,
+    ) -> None:
+        super().__init__()
+        self.waiting = list(trials)
+        self.shared = shared
+        self.stop_reason = stop_reason
+        self.has_model = has_model
+        self.unfinished = {trial.id() for trial in trials}
+        self.given: dict[str, str] = {}
+
+    def next_trial(self, trial_id: str) -> Trial | None:
+        """Return the trial that Tune will call `trial_id`, None if none is left or none may begin yet."""
+        for trial in list(self.waiting):
+            if trial.earlier_id in self.unfinished:
+                continue
+            self.waiting.remove(trial)
+            if trial.earlier_id is None or self.has_model(trial.earlier_id):
+                self.given[trial_id] = trial.id()
+                return trial
+            self.unfinished.remove(trial.id())
+        return None
+
+    def suggest(self, trial_id: str) -> Any:
+        """Return a trial as one text without defaults, because Tune keeps several copies of each value; None: wait."""
+        stopped = self.stop_reason()
+        trial = None if stopped else self.next_trial(trial_id)
+        if trial is None:
+            return None if self.waiting and not stopped else Searcher.FINISHED
+        return {"trial": trial.model_dump_json(exclude_defaults=True), **self.shared}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Let trials begin that go on from this one's model."""
+        self.unfinished.remove(self.given.pop(trial_id))
+
+    def save(self, checkpoint_path: str) -> None:
+        """Do nothing: the storage holds what is done."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Do nothing: the storage holds what is done."""
+
+
+class OptunaTrialQueue(TrialQueue):
+    """All studies of a sweep take turns, so that none leaves the cluster idle. `begin`: called before each trial."""
+
+    def __init__(
+        self,
+        studies: Iterable[Study],
+        shared: dict[str, Any],
+        stop_reason: Callable[[], str | None] = lambda: None,
+        begin: Callable[[Trial], None] = lambda trial: None,
+    ) -> None:
+        super().__init__([], shared, stop_reason)
+        self.studies = list(studies)
+        self.begin = begin
+        self.owner: dict[str, tuple[Study, str]] = {}
+
+    @property
+    def remaining(self) -> int:
+        return sum(study.remaining for study in self.studies)
+
+    def next_trial(self, trial_id: str) -> Trial | None:
+        while open_studies := [study for study in self.studies if study.remaining]:
+            study = min(open_studies, key=lambda candidate: len(candidate.asked) / candidate.budget)
+            trial = study.ask()
+            if trial is not None:
+                self.owner[trial_id] = (study, trial.id())
+                self.begin(trial)
+                return trial
+        return None
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        study, key = self.owner.pop(trial_id)
+        found = result or {}
+        document = {"metrics": found, "halves": found.get("halves")}
+        goals = None if error else read_goal_values(study.trials[key], document, study.search.goals)
+        study.tell(key, goals)
 
 
 def make_searcher(
