@@ -19,7 +19,7 @@ from rich.console import Console
 from platform.schedule import ray_failures, ray_session
 from platform.schedule.ray_environment import resolve_address
 from platform.schedule.ray_session import Placement
-from platform.schedule.searcher import Study, read_goal_values
+from platform.schedule.studies import Study, read_goal_values
 from platform.state import manifest
 from platform.state.disk import WeightPruner
 from platform.state.limits import SweepStopper

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ray.tune.search import Searcher
 
 from platform.plan.spaces import StudySpace
-from platform.schedule.searcher import FLOOR_CONSTRAINT, Study, read_goal_values
+from platform.schedule.studies import FLOOR_CONSTRAINT, Study, read_goal_values
 from platform.sweep.run_sweep_on_ray import OptunaTrialQueue, TrialQueue
 from search_spaces.schema.sweep import Axis, Range, Search
 from trainables import benchmarks
