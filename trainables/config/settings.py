@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from trainables.config import types
-from trainables.config.method_tables import MAIN_SETTINGS, RECTIFIERS, RULE_SETTINGS, RectifierName
+from trainables.config.method_tables import RECTIFIERS, RectifierName
 from trainables.config.types import Count, Decay, Digest, Name, NotNegative, PathOrId, Positive, Seed, Share, Whole
 
 Dialect = Literal["paper", "open-unlearning"]
@@ -111,7 +111,7 @@ class Rectifier(FrozenSettings):
     @model_validator(mode="after")
     def _check_settings(self) -> Rectifier:
         row = RECTIFIERS[self.name]
-        stated = {name for name in (*MAIN_SETTINGS, *RULE_SETTINGS) if getattr(self, name) is not None}
+        stated = set(self.model_dump(exclude={"name"}, exclude_none=True))
         if not set(row.requires) <= stated <= set(row.takes):
             needed = f"; needed: {', '.join(row.requires)}" if row.requires else ""
             raise ValueError(f"rectifier '{self.name}' takes {', '.join(row.takes) or 'no settings'}{needed}")
