@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import _script, rectify
 from trainables.benchmarks import evaluation
 from trainables.common import cli
-from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
+from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.shared_artifacts import ModelRecipe
-from trainables.config.trial import Trial
+from trainables.config.trial import Rectifier, Trial
 from trainables.methods import rectifiers
 from trainables.training import engine, memory, model_files
 from trainables.training.runtime import choose_process_token_budget, device_memory, prepare_process, release_memory

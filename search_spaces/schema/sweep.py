@@ -14,13 +14,13 @@ from search_spaces.schema.backbones import Backbone
 from trainables.config import settings
 from trainables.config.method_tables import MAIN_SETTINGS, RECTIFIERS, MethodName
 from trainables.config.settings import FrozenSettings
-from trainables.config.trial import Trial
+from trainables.config.trial import Rectifier, Trial
 from trainables.config.types import Count, PathOrId, Positive, Share, Text
 
 STUDY_PATHS = ("benchmark.split", "method", "rectifier.name")
 """Each combination of values of these axes is one Optuna study. They take words, never ranges."""
 SECTIONS: dict[str, type[FrozenSettings]] = {
-    "rectifier": settings.Rectifier,
+    "rectifier": Rectifier,
     "objective": settings.Objective,
     "training": settings.Training,
     "task_vector": settings.TaskVector,

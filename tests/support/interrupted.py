@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
-from trainables.config.trial import Trial
+from trainables.config.settings import Benchmark, Model, Resources, Training
+from trainables.config.trial import Rectifier, Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import ROWS, STEPS, WEIGHTS
 from trainables.storage.folder_storage import Storage

@@ -9,8 +9,8 @@ import torch
 import transformers
 
 from trainables.common.tokenized_row import Example
-from trainables.config.settings import Model, Objective, Rectifier, Resources, Training
-from trainables.config.trial import Trial
+from trainables.config.settings import Model, Objective, Resources, Training
+from trainables.config.trial import Rectifier, Trial
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.training import engine, loop, model_files
 from trainables.training.runtime import ensure_process_group

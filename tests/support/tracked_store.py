@@ -4,8 +4,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from trainables.config.settings import Benchmark, Model, Rectifier, Training
-from trainables.config.trial import Trial
+from trainables.config.settings import Benchmark, Model, Training
+from trainables.config.trial import Rectifier, Trial
 from trainables.storage import atomic_files, file_names
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage

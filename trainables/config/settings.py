@@ -7,7 +7,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from trainables.config import types
-from trainables.config.method_tables import RECTIFIERS, RectifierName
 from trainables.config.types import Count, Decay, Digest, Name, NotNegative, PathOrId, Positive, Seed, Share, Whole
 
 Dialect = Literal["paper", "open-unlearning"]
@@ -72,52 +71,6 @@ class ModelShape(FrozenSettings):
         feed_forward = (3 if self.gated else 2) * self.hidden * self.intermediate
         embeddings = (1 if self.tied else 2) * self.vocabulary * self.hidden
         return self.layers * (attention + feed_forward + 2 * self.hidden) + embeddings + self.hidden
-
-
-class Rectifier(FrozenSettings):
-    """Change of the objective's gradient before the optimizer: a name of RECTIFIERS.
-
-    `gamma` is the weight of the new retain gradient in the moving average (paper eq. 9); none means no average,
-    the same as 1. `tau` is the clipping norm (eq. 10); none means no clipping.
-    """
-
-    name: RectifierName = "none"
-    gamma: Share | None = None
-    tau: Positive | None = None
-    scope: Literal["global", "tensor"] | None = None
-    """What a rule of two gradients decides on: the whole gradient, or each tensor for itself; none: as published."""
-    memory: Literal["current", "average"] | None = None
-    """Its retain gradient: that of the step, or the moving average of `gamma`; none: the average if gamma is given."""
-    kappa: Positive | None = None
-    """Of CAGrad: how far it leaves the mean gradient, as a share of that; none: 0.5."""
-    ratio: float | None = Field(default=None, ge=0, lt=1)
-    """Of HAMU: the required gain; none: 0.5."""
-    parts: Count | None = None
-    """Of GEM and OrthoGrad: parts of a step's retain rows, each with a gradient of its own; none: 4."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_rule(cls, value: Any) -> Any:
-        """State scope and memory of a rule, and no gamma without a moving average."""
-        if not isinstance(value, dict):
-            return value
-        row = RECTIFIERS.get(str(value.get("name")))
-        if row is None or "memory" not in row.takes:
-            return value
-        memory = value.get("memory") or ("current" if value.get("gamma") is None else "average")
-        filled = value | {"memory": memory, "gamma": value.get("gamma") if memory == "average" else None}
-        return filled | ({"scope": value.get("scope") or row.scope} if "scope" in row.takes else {})
-
-    @model_validator(mode="after")
-    def _check_settings(self) -> Rectifier:
-        row = RECTIFIERS[self.name]
-        stated = set(self.model_dump(exclude={"name"}, exclude_none=True))
-        if not set(row.requires) <= stated <= set(row.takes):
-            needed = f"; needed: {', '.join(row.requires)}" if row.requires else ""
-            raise ValueError(f"rectifier '{self.name}' takes {', '.join(row.takes) or 'no settings'}{needed}")
-        if self.memory == "average" and self.gamma is None:
-            raise ValueError("rectifier.memory=average needs rectifier.gamma, the weight of the new retain gradient")
-        return self
 
 
 class Objective(FrozenSettings):

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from trainables.common.errors import InputError
 from trainables.common.fingerprints import hash_json
 from trainables.config import settings
-from trainables.config.method_tables import MAIN_SETTINGS, METHODS, RECTIFIERS, RETAIN_PASS, MethodName
+from trainables.config.method_tables import MAIN_SETTINGS, METHODS, RECTIFIERS, RETAIN_PASS, MethodName, RectifierName
 from trainables.config.settings import FrozenSettings
-from trainables.config.types import Count, Seed
+from trainables.config.types import Count, Positive, Seed, Share
 
 LABEL_PATHS = ("method", "benchmark.split", "rectifier.name", "rectifier.gamma", "rectifier.tau", "seed")
 LABEL_PATHS += ("task_vector.stg", "task_vector.strength", "task_vector.normalise")
@@ -22,11 +22,57 @@ PLANNING_RESOURCE_FIELDS = ("checkpoint_every", "gpu_memory", "gpu_name", "share
 """Resources that change no number, and so no id."""
 
 
+class Rectifier(FrozenSettings):
+    """Change of the objective's gradient before the optimizer: a name of RECTIFIERS.
+
+    `gamma` is the weight of the new retain gradient in the moving average (paper eq. 9); none means no average,
+    the same as 1. `tau` is the clipping norm (eq. 10); none means no clipping.
+    """
+
+    name: RectifierName = "none"
+    gamma: Share | None = None
+    tau: Positive | None = None
+    scope: Literal["global", "tensor"] | None = None
+    """What a rule of two gradients decides on: the whole gradient, or each tensor for itself; none: as published."""
+    memory: Literal["current", "average"] | None = None
+    """Its retain gradient: that of the step, or the moving average of `gamma`; none: the average if gamma is given."""
+    kappa: Positive | None = None
+    """Of CAGrad: how far it leaves the mean gradient, as a share of that; none: 0.5."""
+    ratio: float | None = Field(default=None, ge=0, lt=1)
+    """Of HAMU: the required gain; none: 0.5."""
+    parts: Count | None = None
+    """Of GEM and OrthoGrad: parts of a step's retain rows, each with a gradient of its own; none: 4."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_rule(cls, value: Any) -> Any:
+        """State scope and memory of a rule, and no gamma without a moving average."""
+        if not isinstance(value, dict):
+            return value
+        row = RECTIFIERS.get(str(value.get("name")))
+        if row is None or "memory" not in row.takes:
+            return value
+        memory = value.get("memory") or ("current" if value.get("gamma") is None else "average")
+        filled = value | {"memory": memory, "gamma": value.get("gamma") if memory == "average" else None}
+        return filled | ({"scope": value.get("scope") or row.scope} if "scope" in row.takes else {})
+
+    @model_validator(mode="after")
+    def _check_settings(self) -> Self:
+        row = RECTIFIERS[self.name]
+        stated = set(self.model_dump(exclude={"name"}, exclude_none=True))
+        if not set(row.requires) <= stated <= set(row.takes):
+            needed = f"; needed: {', '.join(row.requires)}" if row.requires else ""
+            raise ValueError(f"rectifier '{self.name}' takes {', '.join(row.takes) or 'no settings'}{needed}")
+        if self.memory == "average" and self.gamma is None:
+            raise ValueError("rectifier.memory=average needs rectifier.gamma, the weight of the new retain gradient")
+        return self
+
+
 class Trial(FrozenSettings):
     """Everything that decides a trial's result."""
 
     method: MethodName
-    rectifier: settings.Rectifier = settings.Rectifier()
+    rectifier: Rectifier = Rectifier()
     objective: settings.Objective = settings.Objective()
     benchmark: settings.Benchmark = settings.Benchmark()
     target: settings.Model

@@ -18,12 +18,11 @@ from trainables.config.settings import (
     Calibration,
     Model,
     ModelShape,
-    Rectifier,
     Resources,
     TaskVector,
     Training,
 )
-from trainables.config.trial import Trial
+from trainables.config.trial import Rectifier, Trial
 from trainables.data import fictional
 from trainables.storage.folder_storage import Storage
 from trainables.training import memory

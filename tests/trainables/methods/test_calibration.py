@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.support.interrupted import configuration, finish
 from tests.support.starts import write_evaluation
-from trainables.config.settings import Calibration, Model, Rectifier
+from trainables.config.settings import Calibration, Model
 from trainables.config.shared_artifacts import evaluation_id
-from trainables.config.trial import Trial
+from trainables.config.trial import Rectifier, Trial
 from trainables.methods import uwc
 from trainables.storage.file_names import WEIGHTS
 from trainables.storage.folder_storage import Storage

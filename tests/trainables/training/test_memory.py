@@ -10,8 +10,8 @@ import torch
 from search_spaces.backbones.llama2 import LLAMA2
 from tests.support import measured_step
 from trainables.common.errors import is_out_of_memory
-from trainables.config.settings import Model, Rectifier, Resources, Training
-from trainables.config.trial import Trial
+from trainables.config.settings import Model, Resources, Training
+from trainables.config.trial import Rectifier, Trial
 from trainables.training import memory, model_files
 from trainables.trial import setup
 

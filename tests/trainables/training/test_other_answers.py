@@ -12,8 +12,8 @@ from tests.support import ranks, reference
 from tests.support.interrupted import alike, configuration, finish, same
 from trainables import benchmarks
 from trainables.common.errors import InputError
-from trainables.config.settings import Objective, Rectifier, Resources
-from trainables.config.trial import Trial
+from trainables.config.settings import Objective, Resources
+from trainables.config.trial import Rectifier, Trial
 from trainables.data import idk_answers
 from trainables.storage.folder_storage import Storage
 from trainables.training import engine, loop, model_files, sampling

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 
 from tests.support import own_rows
 from tests.support.interrupted import finish, same
-from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Selection, Training
-from trainables.config.trial import Trial
+from trainables.config.settings import Benchmark, Model, Resources, Selection, Training
+from trainables.config.trial import Rectifier, Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import ROWS, WEIGHTS
 from trainables.storage.folder_storage import Storage

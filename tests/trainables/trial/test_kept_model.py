@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM
 from tests.support.environment import TrialInputs
 from tests.support.interrupted import configuration, finish, same
 from trainables import benchmarks
-from trainables.config.settings import Model, Rectifier, Resources
-from trainables.config.trial import Trial
+from trainables.config.settings import Model, Resources
+from trainables.config.trial import Rectifier, Trial
 from trainables.trial import setup
 
 CHANGES: dict[str, dict[str, Any]] = {

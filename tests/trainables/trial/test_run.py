@@ -17,9 +17,9 @@ from tests.support.starts import write_result
 from trainables import benchmarks, run
 from trainables.common import cli, fingerprints, process_identity
 from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark, Model, Rectifier, Resources, RetainEvaluationFile, Training
+from trainables.config.settings import Benchmark, Model, Resources, RetainEvaluationFile, Training
 from trainables.config.shared_artifacts import evaluation_id
-from trainables.config.trial import Trial
+from trainables.config.trial import Rectifier, Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.file_names import PROGRESS, RESULT, STEPS
 from trainables.storage.folder_storage import Storage
