@@ -29,8 +29,8 @@ retain_multiplier: the retain term has a pass of its own, whose gradient is kept
 """
 RETAIN_PASS = "retain_pass"
 """Need of a rectifier: each step a forward and backward pass on retain rows, and its fp32 moving average."""
-MAIN_SETTINGS, RULE_SETTINGS = ("gamma", "tau"), ("scope", "memory", "kappa", "ratio", "parts")
-"""Settings that a rectifier may take, and further ones of rules other than GRU."""
+MAIN_SETTINGS = ("gamma", "tau")
+"""Settings of GRU, and of rectifiers in custom/."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class RectifierRow(MethodOrRectifierRow):
 
     _: KW_ONLY
     takes: tuple[str, ...] = ()
-    """The names in MAIN_SETTINGS and RULE_SETTINGS that this rectifier accepts."""
+    """The settings that it accepts, of those in config.trial.Rectifier."""
     requires: tuple[str, ...] = ()
     scope: Literal["global", "tensor"] = "global"
     """What it decides on where `scope` is open, as published."""

@@ -55,5 +55,5 @@ RECTIFIER_CLASSES: dict[str, Any] = {
 
 
 def find_rectifier_class(name: str) -> Any:
-    """Return the class of that name; it is made with `gamma`, `tau` and those of RULE_SETTINGS that it takes."""
+    """Return the class of that name; it is made with gamma, tau and, by name, the other settings that it takes."""
     return RECTIFIER_CLASSES.get(name) or custom.load_custom_part(name, "Rectifier")
