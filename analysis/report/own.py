@@ -63,7 +63,7 @@ def write_own_rows_parts(report: Report) -> tuple[list[str], list[TableItem], li
     steps = tabulate_steps([] if results.rule.halves else result.get("evaluations") or [], before)
     told = "Step 0 is the target model, measured whole; a later step may be a look at fewer rows of each set."
     ended = result.get("training", {}).get("ended")
-    notes = [f"Training ended early: {ended}."] * bool(ended) + list_uncounted_rows(measured)
+    notes = [f"Training ended early: {ended}."] * bool(ended) + list_lost_and_uncounted_rows(measured)
     items = [item, TableItem(steps, told, f"Trial {trial['id']} step by step")] if len(steps) > 1 else [item]
     return [verdict.describe(named), export, *notes], items, [still] * bool(len(shown))
 
@@ -96,8 +96,8 @@ def tabulate_forget_rows(measured: pd.DataFrame) -> pd.DataFrame:
     return forget.sort_values(["said_any", "rougeL_recall"], ascending=False, kind="stable").drop_duplicates("row")
 
 
-def list_uncounted_rows(measured: pd.DataFrame) -> list[str]:
-    """Return which questions that are to be kept do not count, for the target model never said their facts.
+def list_lost_and_uncounted_rows(measured: pd.DataFrame) -> list[str]:
+    """Return which questions that are to be kept are lost, and which do not count: the target model never said them.
 
     Nothing of sets in which another measure counts (kept_answers.mark_kept_answers), whose shares are no 0 or 1.
     """
@@ -106,10 +106,13 @@ def list_uncounted_rows(measured: pd.DataFrame) -> list[str]:
         rows: Any = measured.reindex(columns=["task", "row", "is_text", "said", "kept"])
         rows = rows.loc[(rows["task"] == task) & rows["is_text"].eq(False) & rows["said"].notna()]
         numbers: Any = pd.to_numeric(rows["row"], errors="coerce")
-        unsaid = numbers.loc[rows["kept"].isna()].dropna().astype(int) + 1
-        if len(unsaid) and len(unsaid) < len(rows) and rows["kept"].dropna().isin([0, 1]).all():
-            listed = format_row_numbers(unsaid.drop_duplicates().to_list())
-            found.append(f"Not counted, for the target model did not say them: {listed} of those measured as {task}.")
+        if rows["kept"].isna().all() or not rows["kept"].dropna().isin([0, 1]).all():
+            continue
+        fates = {"Lost, for the model says them no longer": rows["kept"].eq(0)}
+        fates["Not counted, for the target model did not say them"] = rows["kept"].isna()
+        for told, chosen in fates.items():
+            if listed := (numbers.loc[chosen].dropna().astype(int) + 1).drop_duplicates().to_list():
+                found.append(f"{told}: {format_row_numbers(listed)} of those measured as {task}.")
     return found
 
 

@@ -218,18 +218,19 @@ def test_of_a_text_the_block_is_listed_that_is_given_away_most() -> None:
     assert own.tabulate_forget_rows(pd.DataFrame()).empty
 
 
-def test_questions_that_the_target_model_never_answered_are_named() -> None:
+def test_questions_that_are_lost_or_were_never_answered_are_named() -> None:
     kept: list[float | None] = [1.0, None, 0.0, None]
     asked = {"task": "retain", "is_text": False, "said": 1.0}
     rows = [asked | {"row": row, "kept": one} for row, one in enumerate(kept)]
     more = [asked | {"row": 8, "said": None, "kept": None}, asked | {"row": 9, "is_text": True, "kept": None}]
     more.append(asked | {"task": "forget", "row": 1})
-    (told,) = own.list_uncounted_rows(pd.DataFrame(rows + more))
+    lost, told = own.list_lost_and_uncounted_rows(pd.DataFrame(rows + more))
+    assert lost.endswith("says them no longer: row 3 of those measured as retain.")
     assert told.endswith("the target model did not say them: rows 2, 4 of those measured as retain.")
     by_memory = [one | {"kept": one["kept"] and 0.7} for one in rows]
     without_target = [one | {"kept": None} for one in rows]
     for others in (by_memory, without_target, [one | {"row": "x"} for one in rows], []):
-        assert own.list_uncounted_rows(pd.DataFrame(others)) == []
+        assert own.list_lost_and_uncounted_rows(pd.DataFrame(others)) == []
 
 
 def test_each_step_that_was_looked_at_is_a_line() -> None:

@@ -28,7 +28,7 @@ def render_model_card(facts: dict[str, Any], trial: Trial) -> str:
         model_name=trial.label(),
     )
     parts = {"task_vector": trial.task_vector} if trial.task_vector else {}
-    parts = parts or {"training": trial.training, "rectifier": trial.rectifier}
+    parts = parts or {"objective": trial.objective, "training": trial.training, "rectifier": trial.rectifier}
     settings = {f"{part}.{name}": value for part, section in parts.items() for name, value in section}
     values = facts | {
         "plain": escape_markdown,
