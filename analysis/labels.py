@@ -12,9 +12,9 @@ DASH = "—"
 DEFAULT_DECIMALS = 4
 """Decimals of a number in a table, and of a difference between two."""
 
-MODEL_LABELS = {"original": "Original", "retain": "Retrain", "baseline": "Never trained"}
+REFERENCE_LABELS = {"original": "Original", "retain": "Retrain", "baseline": "Never trained"}
 """The reference models, which stand in tables and tidy frames as methods of these names."""
-MODEL_NOTES = {
+REFERENCE_NOTES = {
     "retain": "a model trained without the rows to forget",
     "baseline": "a model that never saw the rows to forget",
 }
@@ -28,10 +28,10 @@ def method_label(method: str) -> str:
 
 def format_with_rectifier(rectifier: str, alone: str = "") -> str:
     """Return `w/ GRU`; `alone` for no rectifier."""
-    return alone if rectifier == "none" else f"w/ {rectifier_name(rectifier)}"
+    return alone if rectifier == "none" else f"w/ {format_rectifier_name(rectifier)}"
 
 
-def rectifier_name(rectifier: str) -> str:
+def format_rectifier_name(rectifier: str) -> str:
     """Return a rectifier's name as the paper prints it; `none` for no rectifier."""
     return RECTIFIERS[rectifier].label if rectifier in RECTIFIERS and rectifier != "none" else rectifier
 
@@ -43,12 +43,12 @@ def describe_method(method: str, rectifier: str) -> str:
 
 def table_row_label(method: str, rectifier: str) -> str:
     """Return the first cell of a row: Original, Retrain, a method's name, or what it is combined with."""
-    return MODEL_LABELS.get(method) or (rectifier and format_with_rectifier(rectifier)) or method_label(method)
+    return REFERENCE_LABELS.get(method) or (rectifier and format_with_rectifier(rectifier)) or method_label(method)
 
 
 def order_methods(methods: Iterable[str]) -> list[str]:
     """Return methods, each once: reference models, those of METHODS in its order, others by name."""
-    return order_names(methods, [*MODEL_LABELS, *METHODS])
+    return order_names(methods, [*REFERENCE_LABELS, *METHODS])
 
 
 def order_rectifiers(rectifiers: Iterable[str]) -> list[str]:
@@ -68,7 +68,7 @@ def format_forget_split(split: str) -> str:
     return f"{split} ({int(match[1])}%)" if match else {"own": "own rows"}.get(split, split)
 
 
-def rectifier_takes(rectifier: str, setting: str) -> bool:
+def takes_setting(rectifier: str, setting: str) -> bool:
     return rectifier in RECTIFIERS and setting in RECTIFIERS[rectifier].takes
 
 
@@ -79,8 +79,8 @@ def describe_settings(row: Mapping[Any, Any]) -> dict[str, str]:
         return dict.fromkeys(("Method", "gamma", "tau", "strength"), DASH)
     return {
         "Method": describe_method(method, rectifier),
-        "gamma": format_setting_value(row["gamma"]) if rectifier_takes(rectifier, "gamma") else DASH,
-        "tau": format_setting_value(row["tau"]) if rectifier_takes(rectifier, "tau") else DASH,
+        "gamma": format_setting_value(row["gamma"]) if takes_setting(rectifier, "gamma") else DASH,
+        "tau": format_setting_value(row["tau"]) if takes_setting(rectifier, "tau") else DASH,
         "strength": format_setting_value(row["strength"]) if method in TASK_VECTOR_METHODS else DASH,
     }
 

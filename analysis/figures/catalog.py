@@ -13,9 +13,9 @@ from analysis.figures import bars, sensitivity, style
 from analysis.labels import join_names
 
 FIGURE_KINDS: dict[str, tuple[tuple[str, ...], Callable[[pd.DataFrame], pd.DataFrame], Any]] = {
-    "pairs": (("tofu_main", "wmdp", "wmdp_rmu", "muse"), bars.gru_pair_points, bars),
-    "gamma": (("tofu_gamma",), partial(sensitivity.sensitivity_points, knob="gamma"), sensitivity),
-    "tau": (("tofu_tau",), partial(sensitivity.sensitivity_points, knob="tau"), sensitivity),
+    "pairs": (("tofu_main", "wmdp", "wmdp_rmu", "muse"), bars.tabulate_gru_pairs, bars),
+    "gamma": (("tofu_gamma",), partial(sensitivity.tabulate_sensitivity, knob="gamma"), sensitivity),
+    "tau": (("tofu_tau",), partial(sensitivity.tabulate_sensitivity, knob="tau"), sensitivity),
 }
 """Pictures of tidy frames: the paper's tables of the same, their points, and the module whose `draw` draws these."""
 CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
@@ -48,5 +48,5 @@ def draw_gru_pictures(frames: Mapping[str, pd.DataFrame]) -> Iterator[Picture]:
         _, list_points, module = FIGURE_KINDS[kind]
         points = list_points(frame if kind == "pairs" else sensitivity.select_rows_around_chosen(frame))
         if len(points):
-            labels = join_names(goal.short for goal in style.goals_with_rows(frame))
+            labels = join_names(goal.short for goal in style.list_measured_goals(frame))
             yield caption_picture(kind, module.draw(points), points, labels=labels)

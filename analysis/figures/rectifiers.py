@@ -7,19 +7,19 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures.style import GAIN, GREY, LOSS, RC_PARAMS, make_panels
-from analysis.labels import format_forget_split, method_label, order_methods, order_rectifiers, rectifier_name
+from analysis.figures.style import GAIN_COLOUR, GREY, LOSS_COLOUR, RC_PARAMS, make_panels
+from analysis.labels import format_forget_split, format_rectifier_name, method_label, order_methods, order_rectifiers
 from analysis.load.goal_columns import BETTER_DIRECTION_WORDS
 from analysis.stats.rectifier_comparison import RectifierComparison
 from trainables.benchmarks import Goal
 
-SIGN_COLOURS = {1.0: GAIN, -1.0: LOSS}
+SIGN_COLOURS = {1.0: GAIN_COLOUR, -1.0: LOSS_COLOUR}
 """Of better and worse; grey: neither, or not tested."""
 SIGN_WORDS = {1.0: "better", -1.0: "worse", 0.0: "not significant"}
 INCHES_PER_RECTIFIER_ROW = 0.155
 
 
-def difference_points(comparison: RectifierComparison) -> pd.DataFrame:
+def select_drawn_differences(comparison: RectifierComparison) -> pd.DataFrame:
     """Return `RectifierComparison.differences` as far as there is something to draw, `gains` as a text."""
     rows = comparison.differences
     rows = rows.loc[rows["n"] > 0]
@@ -28,7 +28,7 @@ def difference_points(comparison: RectifierComparison) -> pd.DataFrame:
 
 @mpl.rc_context(RC_PARAMS)
 def draw_differences(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
-    """Draw one split's `difference_points`: objectives in rows, goals in columns, better to the right."""
+    """Draw one split's `select_drawn_differences`: objectives in rows, goals in columns, better to the right."""
     methods, names = order_methods(points["method"]), order_rectifiers(points["rectifier"])
     shown = [goal for goal in goals if goal.metric in set(points["metric"])]
     size = len(methods), len(shown), 1.9, 0.55 + INCHES_PER_RECTIFIER_ROW * len(names)
@@ -53,7 +53,7 @@ def draw_differences(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
         axes.set_xlabel(BETTER_DIRECTION_WORDS[goal.best].partition(" is")[0] + " is better →")
         if goal.best == "lowest":
             axes.invert_xaxis()
-    grid[0, 0].set_yticks(range(len(names)), list(map(rectifier_name, names)))
+    grid[0, 0].set_yticks(range(len(names)), list(map(format_rectifier_name, names)))
     grid[0, 0].set_ylim(len(names) - 0.5, -0.5)
     signs = set(points["sign"].dropna())
     entries = [

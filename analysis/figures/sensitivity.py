@@ -9,15 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
-from analysis.figures.style import FRAMED, RC_PARAMS, add_legend, make_panels, marker_style
+from analysis.figures.style import CHOSEN_FRAME_STYLE, RC_PARAMS, add_legend, make_panels, marker_style
 from analysis.labels import describe_method, normalise_gamma_tau
 from analysis.load.goal_columns import goal_head
 
-POINT_COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
-POINT_COLUMNS += ["value", "sd", "n", "chosen"]
-OTHER_SETTING = {"gamma": "tau", "tau": "gamma"}
+SENSITIVITY_COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
+SENSITIVITY_COLUMNS += ["value", "sd", "n", "chosen"]
+OTHER_GRU_SETTING = {"gamma": "tau", "tau": "gamma"}
 SETTING_AXIS_LABELS = {"gamma": r"$\gamma$, weight of the new retain gradient", "tau": r"$\tau$, clipping norm"}
-CURVE_KEY = ["source", "backbone", "split", "method", "rectifier"]
+CURVE_KEY_COLUMNS = ["source", "backbone", "split", "method", "rectifier"]
 
 
 def select_rows_around_chosen(frame: pd.DataFrame) -> pd.DataFrame:
@@ -26,23 +26,23 @@ def select_rows_around_chosen(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.merge(frame.loc[frame["chosen"], same].drop_duplicates(), on=same)
 
 
-def sensitivity_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
+def tabulate_sensitivity(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     """Return a row per goal, method and value of `knob` (gamma, tau), of two or more; the other one is as chosen."""
     rows = style.select_measured_goal_rows(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "")]
-    chosen = rows.loc[rows["chosen"], [*CURVE_KEY, OTHER_SETTING[knob]]].drop_duplicates(CURVE_KEY)
-    rows = rows.merge(chosen, on=[*CURVE_KEY, OTHER_SETTING[knob]])
-    several: Any = rows.groupby(CURVE_KEY)[knob].transform("nunique")
+    chosen = rows.loc[rows["chosen"], [*CURVE_KEY_COLUMNS, OTHER_GRU_SETTING[knob]]].drop_duplicates(CURVE_KEY_COLUMNS)
+    rows = rows.merge(chosen, on=[*CURVE_KEY_COLUMNS, OTHER_GRU_SETTING[knob]])
+    several: Any = rows.groupby(CURVE_KEY_COLUMNS)[knob].transform("nunique")
     rows = rows.loc[several > 1].rename(columns={knob: "setting"}).assign(knob=knob)
     rows["at"] = pd.to_numeric(rows["setting"], errors="coerce")
-    return style.sort_in_table_order(rows, ["rectifier", "at"]).reindex(columns=POINT_COLUMNS)
+    return style.sort_in_table_order(rows, ["rectifier", "at"]).reindex(columns=SENSITIVITY_COLUMNS)
 
 
 @mpl.rc_context(RC_PARAMS)
 def draw(points: pd.DataFrame) -> Figure:
     """Draw such points: one row for each goal, one column for each backbone and split, settings evenly spaced."""
     metrics, places, knob = (
-        style.goals_with_rows(points),
+        style.list_measured_goals(points),
         style.list_backbones_and_splits(points),
         points["knob"].iloc[0],
     )
@@ -56,7 +56,7 @@ def draw(points: pd.DataFrame) -> Figure:
         panels[-1].set_xticks(range(len(ticks)), list(ticks), fontsize=7, rotation=90 if len(ticks) > 9 else 0)
         for axes, metric in zip(panels, metrics, strict=True):
             _draw_panel(axes, here.loc[here["metric"] == metric.metric], ticks)
-        panels[0].set_title(style.panel_title(place))
+        panels[0].set_title(style.format_panel_title(place))
         panels[-1].set_xlabel(SETTING_AXIS_LABELS[knob])
     for axes, metric in zip(grid[:, 0], metrics, strict=True):
         axes.set_ylabel(goal_head(metric))
@@ -78,5 +78,5 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
             bars: dict[str, Any] = alone | {"marker": "none", "elinewidth": 0.7}
             axes.errorbar(x, curve["value"], curve["sd"].fillna(0), **bars)
             best = curve.loc[curve["chosen"]]
-            framed: dict[str, Any] = marker_style(method, "gru") | FRAMED
+            framed: dict[str, Any] = marker_style(method, "gru") | CHOSEN_FRAME_STYLE
             axes.plot(x[best.index], best["value"], **framed, label="chosen setting" if len(best) else "", zorder=5)

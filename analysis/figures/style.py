@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import paper
-from analysis.labels import MODEL_LABELS, format_forget_split, order_methods, order_names
+from analysis.labels import REFERENCE_LABELS, format_forget_split, order_methods, order_names
 from analysis.load.goal_columns import list_goals_of_benchmark
 from analysis.stats.sweep_results import RUNS_SOURCE
 from trainables.benchmarks import Goal
@@ -19,10 +19,10 @@ from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.storage.folder_storage import resolve_path_inside
 
 GREY = "#666666"
-DASHED = (0, (4, 1.5))
+DASHED_LINE = (0, (4, 1.5))
 BOW_TIE = ((-1, -1), (-1, 1), (1, -1), (1, 1), (-1, -1))
 HOURGLASS = ((-1, -1), (1, -1), (-1, 1), (1, 1), (-1, -1))
-GAIN, LOSS = "#004488", "#BB5566"
+GAIN_COLOUR, LOSS_COLOUR = "#004488", "#BB5566"
 """What a rectifier changes; no method has these colours."""
 _PALETTE = """
     ga #D55E00 ga_kl #CC7766 gd #007A5A wga #CC3399 npo #0072B2 npo_kl #000077 npo_gd #9977FF simnpo #AA77BB
@@ -32,13 +32,13 @@ _PALETTE = """
 METHOD_COLOURS: dict[str, str] = dict(zip(_PALETTE[::2], _PALETTE[1::2], strict=True))
 """Each method's colour: at least 3 to 1 against white, and far from one another."""
 METHOD_COLOURS |= zip((name for name in METHODS if name not in METHOD_COLOURS), ("#0000FF", "#FF0000"), strict=False)
-MARKS = ("h", "^", "v", "<", ">", "s", "D", "P", "X", "p", "d", BOW_TIE, HOURGLASS, (4, 1, 0), "8", (5, 1, 0))
+MARK_SHAPES = ("h", "^", "v", "<", ">", "s", "D", "P", "X", "p", "d", BOW_TIE, HOURGLASS, (4, 1, 0), "8", (5, 1, 0))
 RECTIFIER_MARKS: dict[str, Any] = {"none": "o", "gru": "o"}
-RECTIFIER_MARKS |= zip((name for name in RECTIFIERS if name not in RECTIFIER_MARKS), MARKS, strict=False)
+RECTIFIER_MARKS |= zip((name for name in RECTIFIERS if name not in RECTIFIER_MARKS), MARK_SHAPES, strict=False)
 """Each rectifier's mark. That of none is a hollow circle, that of GRU a full one."""
 PAGE_WIDTH_INCHES = 7.4
-FRAMED: dict[str, Any] = {"markersize": 9, "markerfacecolor": "none", "markeredgecolor": "black"}
-LINES: dict[str, dict[str, Any]] = {
+CHOSEN_FRAME_STYLE: dict[str, Any] = {"markersize": 9, "markerfacecolor": "none", "markeredgecolor": "black"}
+MODEL_LINES: dict[str, dict[str, Any]] = {
     "original": {"color": "black", "linestyle": (0, (6, 2)), "linewidth": 0.9, "label": "original model"},
     "retain": {"color": GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.4, "label": "retain model"},
     "baseline": {"color": GREY, "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.2, "label": "never-trained model"},
@@ -118,12 +118,12 @@ def save_figure_and_points(figure: Figure, folder: Path, stem: str, points: pd.D
 
 def select_measured_goal_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the measured goals of a tidy frame, with `source` (runs, paper)."""
-    metrics = [goal.metric for goal in goals_with_rows(frame)]
+    metrics = [goal.metric for goal in list_measured_goals(frame)]
     rows = frame.loc[frame["metric"].isin(metrics) & frame["value"].notna()]
     return rows.assign(source=rows["table"].where(rows["table"] == RUNS_SOURCE, "paper"))
 
 
-def goals_with_rows(frame: pd.DataFrame) -> tuple[Goal, ...]:
+def list_measured_goals(frame: pd.DataFrame) -> tuple[Goal, ...]:
     """Return the goals of a frame's benchmark that it has rows of: none of a sweep that has no result yet."""
     if frame.empty:
         return ()
@@ -135,8 +135,8 @@ def list_methods(points: pd.DataFrame) -> list[str]:
     """Return the methods that are drawn, without the reference models, in the order of the paper's table."""
     benchmark = str(points["benchmark"].iloc[0])
     table = "tofu_main" if benchmark == "tofu" else benchmark
-    published = paper.load_table(table)["method"] if table in paper.TABLES else []
-    return order_names(set(points["method"]) - set(MODEL_LABELS), dict.fromkeys([*published, *METHODS]))
+    published = paper.load_table(table)["method"] if table in paper.TABLE_NAMES else []
+    return order_names(set(points["method"]) - set(REFERENCE_LABELS), dict.fromkeys([*published, *METHODS]))
 
 
 def list_backbones_and_splits(points: pd.DataFrame) -> list[tuple[str, str]]:
@@ -148,7 +148,7 @@ def select_panel_rows(points: pd.DataFrame, place: tuple[str, str]) -> pd.DataFr
     return points.loc[(points["backbone"] == place[0]) & (points["split"] == place[1])]
 
 
-def panel_title(place: tuple[str, str]) -> str:
+def format_panel_title(place: tuple[str, str]) -> str:
     """Return `Phi-1.5, forget05 (5%)`; the backbone is left out where it is not known."""
     return ", ".join(filter(None, [place[0], format_forget_split(place[1])]))
 
@@ -157,7 +157,7 @@ def sort_in_table_order(points: pd.DataFrame, by: Sequence[str] = ()) -> pd.Data
     """Return the rows by source and place, by metric as tables have these, by method, and by these columns."""
     orders = {"method": order_methods(points["method"])}
     if "metric" in points:
-        orders = {"metric": [goal.metric for goal in goals_with_rows(points)]} | orders
+        orders = {"metric": [goal.metric for goal in list_measured_goals(points)]} | orders
 
     def rank(column: pd.Series) -> pd.Series:
         return column.map(orders[str(column.name)].index) if column.name in orders else column

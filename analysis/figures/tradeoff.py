@@ -11,29 +11,29 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures import style
-from analysis.labels import MODEL_LABELS, format_with_rectifier, method_label, order_rectifiers
+from analysis.labels import REFERENCE_LABELS, format_with_rectifier, method_label, order_rectifiers
 from analysis.load.goal_columns import BETTER_DIRECTION_WORDS, Goals, goal_axis_title, list_goals_of_benchmark
 from analysis.load.trials import evaluated
-from analysis.stats.chosen_settings import SHORT
+from analysis.stats.chosen_settings import SHORT_NAMES
 from analysis.stats.sweep_results import Results
 from trainables.common.wording import format_count
 from trainables.config.settings import Selection
 
-POINT_COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]
+TRADEOFF_COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]
 CHOSEN_STYLE: dict[str, Any] = {"linestyle": "none", "markersize": 7, "markeredgewidth": 1.5}
 TRIAL_STYLE: dict[str, Any] = {"linestyle": "none", "markersize": 4, "alpha": 0.5}
-MAX_VECTOR_MARKERS = 1500
+MAX_MARKERS_AS_SHAPES = 1500
 """More faint trials in a panel than that are an image inside the figure: as shapes they would be most of its file."""
 
 
-def tradeoff_points(results: Results) -> pd.DataFrame:
+def tabulate_tradeoff(results: Results) -> pd.DataFrame:
     """Return the points of a sweep: trials, settings' means over seeds, the chosen ones, reference models."""
     runs, references, goals = results.runs, results.models, results.goals
     metrics = dict.fromkeys([*goals.metrics, goals.removal_goal.metric])
-    columns = [*POINT_COLUMNS, *(f"{metric}{end}" for metric in metrics for end in ("", "_sd"))]
-    trials = runs.loc[evaluated(runs)].rename(columns=SHORT).assign(kind="trial", n=1)
-    means = results.setting_means.rename(columns=SHORT).assign(kind="setting")
-    chosen = results.chosen.rename(columns=SHORT).assign(kind="chosen")
+    columns = [*TRADEOFF_COLUMNS, *(f"{metric}{end}" for metric in metrics for end in ("", "_sd"))]
+    trials = runs.loc[evaluated(runs)].rename(columns=SHORT_NAMES).assign(kind="trial", n=1)
+    means = results.setting_means.rename(columns=SHORT_NAMES).assign(kind="setting")
+    chosen = results.chosen.rename(columns=SHORT_NAMES).assign(kind="chosen")
     models = references.assign(kind="reference", method=references["role"], id=references["evaluation"], n=1)
     parts = [part.reindex(columns=columns) for part in (trials, means, chosen, models) if len(part)]
     points = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
@@ -43,7 +43,7 @@ def tradeoff_points(results: Results) -> pd.DataFrame:
 
 @mpl.rc_context(style.RC_PARAMS)
 def draw(points: pd.DataFrame, rule: Selection) -> Figure:
-    """Draw `tradeoff_points`, one panel for each split, with a line at the utility that the sweep's rule asks for."""
+    """Draw `tabulate_tradeoff`, one panel for each split, with a line at the utility that the sweep's rule asks for."""
     places = style.list_backbones_and_splits(points)
     figure, panels = style.make_wrapped_panels(max(1, len(places)), 2, 4.2, 2.9, sharey=True)
     if not places:
@@ -58,7 +58,7 @@ def draw(points: pd.DataFrame, rule: Selection) -> Figure:
         ends = _find_limits(here, x.metric)
         axes.set_xlim(ends if x.best == "highest" else (ends[1], ends[0]))
         _draw_panel(axes, here, goals, rule)
-        axes.set_title("\n".join(filter(None, [style.panel_title(place), _name_outside(axes, here, goals)])))
+        axes.set_title("\n".join(filter(None, [style.format_panel_title(place), _name_outside(axes, here, goals)])))
         axes.set_xlabel(f"{goal_axis_title(x)}, {BETTER_DIRECTION_WORDS[x.best]}")
         axes.set_ylabel(f"{goal_axis_title(y)}\n({BETTER_DIRECTION_WORDS[y.best]})" if number % 2 == 0 else "")
     methods = style.list_methods(points)
@@ -95,7 +95,7 @@ def _name_outside(axes: Axes, points: pd.DataFrame, goals: Goals) -> str:
     out = points.loc[~_select_visible(axes, points, goals)]
     x, y = goals.removal_goal, goals.retention
     named = [
-        f"{style.LINES[row['method']]['label']} ({x.short} {row[x.metric]:.2f}, {y.short} {row[y.metric]:.2f})"
+        f"{style.MODEL_LINES[row['method']]['label']} ({x.short} {row[x.metric]:.2f}, {y.short} {row[y.metric]:.2f})"
         for row in out.loc[out["kind"] == "reference"].to_dict("records")
     ]
     if trials := sum(out["kind"] == "trial"):
@@ -118,7 +118,7 @@ def _draw_panel(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection)
     trials = points.loc[points["kind"] == "trial"]
     for (method, rectifier), cloud in trials.groupby(["method", "rectifier"], sort=False):
         look = style.marker_style(str(method), str(rectifier)) | TRIAL_STYLE
-        axes.plot(cloud[x], cloud[y], **look, rasterized=len(trials) > MAX_VECTOR_MARKERS, zorder=3)
+        axes.plot(cloud[x], cloud[y], **look, rasterized=len(trials) > MAX_MARKERS_AS_SHAPES, zorder=3)
     bold = points.loc[points["kind"].isin(["chosen", "reference"])]
     _draw_methods(axes, bold.loc[_select_visible(axes, bold, goals)], goals)
 
@@ -127,10 +127,10 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals) -> None:
     """Draw reference models as stars, chosen settings as marks, and arrows from each method to itself with GRU."""
     x, y = goals.removal_goal.metric, goals.retention.metric
     for row in rows.to_dict("records"):
-        if row["method"] in MODEL_LABELS:
+        if row["method"] in REFERENCE_LABELS:
             face = "black" if row["method"] == "original" else "white"
             look: dict[str, Any] = {"marker": "*", "linestyle": "none", "color": "black", "markerfacecolor": face}
-            look |= {"markersize": 13, "clip_on": False, "label": style.LINES[row["method"]]["label"]}
+            look |= {"markersize": 13, "clip_on": False, "label": style.MODEL_LINES[row["method"]]["label"]}
             axes.plot(row[x], row[y], **look, zorder=2.5)
             continue
         axes.plot(

@@ -10,25 +10,25 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from analysis.figures.style import DASHED, GREY, RC_PARAMS, add_legend, make_panels, marker_style
+from analysis.figures.style import DASHED_LINE, GREY, RC_PARAMS, add_legend, make_panels, marker_style
 from analysis.labels import TASK_VECTOR_METHODS, format_forget_split, format_with_rectifier, method_label, order_methods
 from analysis.load.trials import read_trial_parquet
-from analysis.stats.chosen_settings import SHORT
+from analysis.stats.chosen_settings import SHORT_NAMES
 from analysis.stats.sweep_results import Results
 from trainables.storage.file_names import STEPS
 
-MEASURED = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_cos_after", "observed_retain_loss"]
+STEP_MEASURES = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_cos_after", "observed_retain_loss"]
 """Columns of a rectified step against the moving average, and of `observe=K` every K steps (training.loop)."""
-STEP_COLUMNS = ["split", "method", "rectifier", "seed", "id", "step", *MEASURED]
+STEP_COLUMNS = ["split", "method", "rectifier", "seed", "id", "step", *STEP_MEASURES]
 LINE_KEY_COLUMNS = ["split", "method", "rectifier"]
-MAX_STEPS = 250
+MAX_DRAWN_STEPS = 250
 """Points of a line that are drawn at most: a figure in print has no room for more."""
 PLOTTED_COLUMNS = ["cos", "cos_after", "retain_loss"]
-SOURCE_COLUMNS = {
+MEASURES_BY_SOURCE = {
     "observe": ("observed_cos", "observed_cos_after", "observed_retain_loss"),
     "each step": ("cos_before", "cos_after", "retain_loss"),
 }
-BEFORE_LINE_STYLE, MIN_DRAWN_CHANGE = ":", 1e-4
+UNRECTIFIED_LINE_STYLE, MIN_DRAWN_COSINE_CHANGE = ":", 1e-4
 """The dashes of a cosine before rectification, and the least change by it that is drawn."""
 AXIS_LABELS = {"cos": r"$\cos(g_\mathrm{u}, g_\mathrm{r})$", "retain_loss": "retain risk"}
 ANGLE_LINES: dict[str, tuple[str, str, str]] = {
@@ -45,10 +45,10 @@ MAX_PANELS_PER_ROW = 4
 
 def load_chosen_trial_steps(results: Results) -> pd.DataFrame:
     """Return one row for each step of every evaluated trial, all seeds, of the settings that the rule chose."""
-    trials = results.chosen_trials.rename(columns=SHORT)
+    trials = results.chosen_trials.rename(columns=SHORT_NAMES)
     parts = []
     for trial in trials.loc[~trials["method"].isin(TASK_VECTOR_METHODS)].to_dict("records"):
-        table = read_trial_parquet(results.store, results.store.trial(trial["id"]) / STEPS, ["step", *MEASURED])
+        table = read_trial_parquet(results.store, results.store.trial(trial["id"]) / STEPS, ["step", *STEP_MEASURES])
         if table is not None and "step" in table.column_names:
             found = table.to_pandas().astype(float)
             parts.append(found.assign(**{name: trial[name] for name in [*LINE_KEY_COLUMNS, "seed", "id"]}))
@@ -56,9 +56,9 @@ def load_chosen_trial_steps(results: Results) -> pd.DataFrame:
 
 
 def thin_out_steps(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a line's rows, of all its seeds, at every K-th step: the smallest K that leaves at most `MAX_STEPS`."""
+    """Return a line's rows, of all its seeds, at every K-th step: the least K that leaves MAX_DRAWN_STEPS at most."""
     steps = sorted(set(rows["step"]))
-    return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MAX_STEPS))])]
+    return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MAX_DRAWN_STEPS))])]
 
 
 def append_seed_means(parts: list[pd.DataFrame], by: list[str], values: list[str]) -> pd.DataFrame:
@@ -78,7 +78,7 @@ def append_seed_means(parts: list[pd.DataFrame], by: list[str], values: list[str
     return found.reindex(columns=columns)
 
 
-def cosine_and_loss_points(steps: pd.DataFrame) -> pd.DataFrame:
+def tabulate_cosine_and_loss(steps: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each step of each seed and of their mean, before (`cos`) and after rectification.
 
     `measured`: on rows of their own every K steps (`observe`), else of each step against the moving average.
@@ -86,12 +86,12 @@ def cosine_and_loss_points(steps: pd.DataFrame) -> pd.DataFrame:
     parts = []
     for _, line in steps.groupby(LINE_KEY_COLUMNS, sort=False):
         measured = "observe" if any(line["observed_cos"].notna()) else "each step"
-        found = {name: line[column] for name, column in zip(PLOTTED_COLUMNS, SOURCE_COLUMNS[measured], strict=True)}
+        found = {name: line[column] for name, column in zip(PLOTTED_COLUMNS, MEASURES_BY_SOURCE[measured], strict=True)}
         parts.append(thin_out_steps(line.assign(**found, measured=measured).dropna(subset=["cos"])))
     return append_seed_means(parts, [*LINE_KEY_COLUMNS, "measured"], PLOTTED_COLUMNS)
 
 
-def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
+def tabulate_angles(steps: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each step of each seed and of their mean, `angle` in degrees, by lines of ANGLE_LINES."""
     parts = []
     for line, (rectifier, column, _) in ANGLE_LINES.items():
@@ -105,12 +105,12 @@ def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
 @mpl.rc_context(RC_PARAMS)
 def draw_cosine_and_loss(points: pd.DataFrame) -> Figure:
     """Draw one split's points: cosine above risk, one column for each method; seeds thin, their mean thick."""
-    changed = set(points.loc[(points["cos_after"] - points["cos"]).abs() > MIN_DRAWN_CHANGE, "rectifier"])
+    changed = set(points.loc[(points["cos_after"] - points["cos"]).abs() > MIN_DRAWN_COSINE_CHANGE, "rectifier"])
     looks = {name: _line_look(name, format_with_rectifier(name, "method alone")) for name in set(points["rectifier"])}
     before = {
         name: {
             **looks[name],
-            "linestyle": BEFORE_LINE_STYLE,
+            "linestyle": UNRECTIFIED_LINE_STYLE,
             "label": f"{format_with_rectifier(name)}, before rectification",
         }
         for name in changed
@@ -133,9 +133,9 @@ def draw_cosine_and_loss(points: pd.DataFrame) -> Figure:
 
 @mpl.rc_context(RC_PARAMS)
 def draw_angles(points: pd.DataFrame) -> Figure:
-    """Draw one split's `angle_points`, one panel for each method: above 90 degrees a step works against retaining."""
+    """Draw one split's `tabulate_angles`, a panel for each method: above 90 degrees a step works against retaining."""
     looks = {line: _line_look(like, line) for line, (_, _, like) in ANGLE_LINES.items()}
-    looks["Pre-rect."]["linestyle"] = BEFORE_LINE_STYLE
+    looks["Pre-rect."]["linestyle"] = UNRECTIFIED_LINE_STYLE
     figure, panels = _make_columns(points, {"angle": ""})
     for method, (axes,) in panels.items():
         axes.axhline(90, color=GREY, linewidth=0.6, zorder=1)
@@ -171,7 +171,7 @@ def _make_columns(rows: pd.DataFrame, labels: dict[str, str]) -> tuple[Figure, d
 
 
 def _line_look(rectifier: str, label: str) -> dict[str, Any]:
-    look = {"color": GREY, "linestyle": DASHED} if rectifier == "none" else {"color": "black", "linestyle": "-"}
+    look = {"color": GREY, "linestyle": DASHED_LINE} if rectifier == "none" else {"color": "black", "linestyle": "-"}
     return marker_style("", rectifier) | look | {"markersize": 3.5, "label": label}
 
 

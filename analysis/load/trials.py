@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow
 
-from analysis.labels import format_setting_value, rectifier_takes
+from analysis.labels import format_setting_value, takes_setting
 from analysis.load.goal_columns import Goals, list_goals_of_benchmark
 from trainables.benchmarks import selection
 from trainables.common.errors import InputError
@@ -25,12 +25,12 @@ from trainables.storage.sweep_file import RETRAINED, SweepFile, find_sweeps_by_n
 
 log = logging.getLogger(__name__)
 
-FIRST = ["id", "status", "method", "rectifier.name", "rectifier.gamma", "rectifier.tau", "benchmark.split", "seed"]
-FIRST += ["strength"]
+FIRST_COLUMNS = ["id", "status", "method", "rectifier.name", "rectifier.gamma", "rectifier.tau", "benchmark.split"]
+FIRST_COLUMNS += ["seed", "strength"]
 TOP_FIELDS = ["id", "status", "started", "direction", "commit", "dirty", "code", "chosen_step"]
 TEXT_FIELDS = ["error.kind", "error.message", "error.step", *TOP_FIELDS[2:-1], "benchmark.name"]
 NUMBER_FIELDS = ["rectifier.gamma", "rectifier.tau", "strength", "seed", "relative_change", "seconds", "chosen_step"]
-RESULT_PARTS = {
+NESTED_FIELDS = {
     "seconds": ("seconds", "total"),
     "seconds.training": ("seconds", "training"),
     "seconds.evaluation": ("seconds", "evaluation"),
@@ -39,12 +39,12 @@ RESULT_PARTS = {
 }
 """Columns, and where in result.json they are."""
 STRENGTH_COLUMNS = ["task_vector.stg", "task_vector.strength"]
-CHOICE_COLUMNS = ["choice.removal", "choice.utility"]
+SELECTION_GOAL_COLUMNS = ["choice.removal", "choice.utility"]
 """What the selection rule goes by, more being better: of one half of the rows where it asks for halves."""
-MIXTURE_COLUMNS = ["id", "target", "goal", "weight", "model_utility", "forget_quality", "reached", "monotone"]
-MADE_WITH = ("code", "versions.torch", "versions.transformers", "versions.deepspeed")
+UWC_MIXTURE_COLUMNS = ["id", "target", "goal", "weight", "model_utility", "forget_quality", "reached", "monotone"]
+VERSION_COLUMNS = ("code", "versions.torch", "versions.transformers", "versions.deepspeed")
 """Columns of what may change a trial's numbers beside its configuration."""
-CHANGE_METRIC = "relative_change"
+WEIGHT_CHANGE = "relative_change"
 """The metric that rests on no evaluation rows."""
 
 
@@ -94,7 +94,7 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     base = pd.DataFrame([{field: result.get(field) for field in TOP_FIELDS} for result in results], columns=TOP_FIELDS)
     made = [{part: one[part] for part in ("error", "versions", "topology") if one.get(part)} for one in results]
     parts = [base, _flat(configs), _measured(results, goals, sweep.selection), _flat(made)]
-    counts = {name: [(one.get(part) or {}).get(key) for one in results] for name, (part, key) in RESULT_PARTS.items()}
+    counts = {name: [(one.get(part) or {}).get(key) for one in results] for name, (part, key) in NESTED_FIELDS.items()}
     frame = pd.concat([*parts, pd.DataFrame(counts, index=base.index)], axis=1)
     frame["backbone"] = sweep.backbone
     frame["benchmark.name"] = [config["benchmark"]["name"] if config else goals.benchmark for config in configs]
@@ -103,18 +103,18 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     frame["strength"] = frame.reindex(columns=STRENGTH_COLUMNS).astype(float).bfill(axis=1).iloc[:, 0]
     rectifiers = frame.reindex(columns=["rectifier.name", "rectifier.tau"])
     taus = zip(rectifiers["rectifier.name"], rectifiers["rectifier.tau"], strict=True)
-    frame["clipping"] = [format_setting_value(tau) if rectifier_takes(str(name), "tau") else "" for name, tau in taus]
-    first = [*FIRST, *goals.metrics, CHANGE_METRIC, "seconds"]
+    frame["clipping"] = [format_setting_value(tau) if takes_setting(str(name), "tau") else "" for name, tau in taus]
+    first = [*FIRST_COLUMNS, *goals.metrics, WEIGHT_CHANGE, "seconds"]
     frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT_FIELDS]))), NUMBER_FIELDS)
-    return drop_duplicates(frame.astype({"id": "str", "status": "str"}).copy())  # in one piece, or pandas warns
+    return drop_duplicate_trials(frame.astype({"id": "str", "status": "str"}).copy())  # in one piece, or pandas warns
 
 
 def describe_mixed_versions(runs: pd.DataFrame) -> list[str]:
     """Return a sentence where trials were made by several codes or versions; a custom method's code is its own."""
     custom = [row.name for row in (*METHODS.values(), *RECTIFIERS.values()) if row.custom]
     own = runs[["method", "rectifier.name"]].isin(custom).any(axis="columns")
-    known = runs.reindex(columns=list(MADE_WITH)).assign(code=runs["code"].mask(own))
-    kinds = {name.removeprefix("versions."): known[name].dropna().unique() for name in MADE_WITH}
+    known = runs.reindex(columns=list(VERSION_COLUMNS)).assign(code=runs["code"].mask(own))
+    kinds = {name.removeprefix("versions."): known[name].dropna().unique() for name in VERSION_COLUMNS}
     parts = [f"{name} {', '.join(sorted(found))}" for name, found in kinds.items() if len(found) > 1]
     return [f"Trials were made by several codes or versions, and may differ by it: {'; '.join(parts)}."] * bool(parts)
 
@@ -131,8 +131,8 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
     """
     reported = [dict(selection.pick_half_metrics(document, rule, reported=True)) for document in documents]
     if rule.halves:
-        changes = [(document.get("metrics") or {}).get(CHANGE_METRIC) for document in documents]
-        reported = [metrics | {CHANGE_METRIC: change} for metrics, change in zip(reported, changes, strict=True)]
+        changes = [(document.get("metrics") or {}).get(WEIGHT_CHANGE) for document in documents]
+        reported = [metrics | {WEIGHT_CHANGE: change} for metrics, change in zip(reported, changes, strict=True)]
     frame = _flat(reported)
     frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *goals.metrics])))
     tried = [
@@ -142,7 +142,7 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
     frame["choice.removal"] = [one.removal if one else None for one in tried]
     frame["choice.utility"] = [one.utility if one else None for one in tried]
     frame["halves"] = [bool(document.get("halves")) for document in documents]
-    frame = _numeric(frame, [*goals.metrics, *CHOICE_COLUMNS])
+    frame = _numeric(frame, [*goals.metrics, *SELECTION_GOAL_COLUMNS])
     if len(goals.removals) > 1:
         frame[goals.removal_goal.metric] = frame[[goal.metric for goal in goals.removals]].mean(axis=1, skipna=False)
     return frame
@@ -176,7 +176,7 @@ def _numeric(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     return frame.assign(**numbers.where(np.isfinite(numbers)))
 
 
-def drop_duplicates(frame: pd.DataFrame) -> pd.DataFrame:
+def drop_duplicate_trials(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one of the trials that trained the same model: the same settings and seed. The order is kept.
 
     Starts of one sweep, one of them with `calibration.targets`, leave such twins. An evaluated one counts, and of
@@ -244,7 +244,7 @@ def list_uwc_mixtures(runs: pd.DataFrame) -> pd.DataFrame:
     """
     known = runs.loc[evaluated(runs) & runs["calibrated"].notna(), ["id", "calibrated"]].to_numpy()
     rows = [{"id": trial, "monotone": one["monotone"], **target} for trial, one in known for target in one["targets"]]
-    frame = pd.DataFrame(rows).reindex(columns=MIXTURE_COLUMNS)
+    frame = pd.DataFrame(rows).reindex(columns=UWC_MIXTURE_COLUMNS)
     return frame.assign(unmixed=(frame["weight"] == 1) & (frame["model_utility"] > frame["goal"]))
 
 

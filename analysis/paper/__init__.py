@@ -13,15 +13,15 @@ from typing import Any
 import pandas as pd
 
 CITATION = "Wang et al., GRU: Mitigating the Trade-off between Unlearning and Retention for LLMs, ICML 2025"
-TABLES: tuple[str, ...] = tuple(
+TABLE_NAMES: tuple[str, ...] = tuple(
     "tofu_retain_free tofu_main wmdp muse wmdp_rmu tofu_tau tofu_gamma tofu_ablation tofu_uwc_ga tofu_uwc_npo".split()
 )
 
 
 def load_table(table: str, backbone: str = "") -> pd.DataFrame:
     """The rows of one table, of all backbones or one: `value` and `target` are floats, `bold` bool, all else text."""
-    if table not in TABLES:
-        raise ValueError(f"unknown table {table!r}: the paper's tables are {', '.join(TABLES)}")
+    if table not in TABLE_NAMES:
+        raise ValueError(f"unknown table {table!r}: the paper's tables are {', '.join(TABLE_NAMES)}")
     frame = pd.read_csv(
         Path(__file__).with_name(f"{table}.csv"),
         dtype={"gamma": "str", "tau": "str", "target": "float64", "value": "float64", "bold": "bool"},

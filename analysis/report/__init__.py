@@ -80,7 +80,7 @@ def _write_single(report: Report, sweep: SweepFile, both: bool, command: str) ->
         opened.append(
             Section(
                 "What a rectifier changes",
-                (TableItem(differences, verdict.RANKED if comparison.has_several else verdict.CLEAR_NOTE),),
+                (TableItem(differences, verdict.SIGN_FLIP_NOTE if comparison.has_several else verdict.CLEAR_NOTE),),
             )
         )
         said += ["", differences.to_markdown(index=False, disable_numparse=True)]
@@ -97,7 +97,7 @@ def _write_single(report: Report, sweep: SweepFile, both: bool, command: str) ->
         opened=opened,
         folded=[
             *rows,
-            *sections.write_training(report),
+            *sections.write_training_figures(report),
             *sections.write_supplementary_statistics(report),
             *sections.write_paper_tables_and_figures(report, sweep, both),
             *sections.write_run_details(report),

@@ -17,11 +17,11 @@ from analysis.tables.detail_tables import list_trials
 from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
 
-FORGET, KEEP = ("to forget", 3), ("to keep", 2)
-TASKS = {"forget": FORGET, "knowmem_f": FORGET, "retain": KEEP, "knowmem_r": KEEP}
+FORGET_SHOWN, RETAIN_SHOWN = ("to forget", 3), ("to keep", 2)
+SHOWN_BY_TASK = {"forget": FORGET_SHOWN, "knowmem_f": FORGET_SHOWN, "retain": RETAIN_SHOWN, "knowmem_r": RETAIN_SHOWN}
 """What a task's rows are for, and how many of them are shown."""
 CAPTION = "Greedy answers to the first rows of the evaluation, one seed: rows are not picked by what was answered."
-DARK = (
+DARK_CSS = (
     "<style>:root { color-scheme: light dark; font-family: sans-serif; }"
     " @media (prefers-color-scheme: dark) { canvas, svg { filter: invert(0.9) hue-rotate(180deg); } }</style>"
 )
@@ -37,7 +37,7 @@ def read_first_answers(store: Storage, folder: Path) -> pd.DataFrame:
     table = read_trial_parquet(store, folder / ROWS, columns)
     rows: Any = pd.DataFrame() if table is None else table.to_pandas()
     rows = rows.reindex(columns=columns).dropna().sort_values("index")
-    parts = [rows.loc[rows["task"] == task].head(count).assign(purpose=name) for task, (name, count) in TASKS.items()]
+    parts = [rows.loc[rows["task"] == task].head(n).assign(purpose=name) for task, (name, n) in SHOWN_BY_TASK.items()]
     found: Any = pd.concat(parts)
     asked = [str(text).rpartition("Question: ")[2].removesuffix("\nAnswer: ") for text in found["question"]]
     return found.assign(question=asked)[["purpose", "question", "generation"]]
@@ -102,5 +102,5 @@ def write_interactive_tradeoff(results: Results, folder: Path) -> bool:
         },
     }
     page = vl_convert.vegalite_to_html(picture, bundle=True)
-    (folder / "figures" / "tradeoff.html").write_text(page.replace("<head>", f"<head>{DARK}", 1), encoding="utf-8")
+    (folder / "figures" / "tradeoff.html").write_text(page.replace("<head>", f"<head>{DARK_CSS}", 1), encoding="utf-8")
     return True

@@ -5,11 +5,11 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import DASH, MODEL_LABELS, describe_method, format_number
+from analysis.labels import DASH, REFERENCE_LABELS, describe_method, format_number
 from analysis.load.trials import evaluated, read_trial_parquet
 from analysis.report.page import Section, TableItem, save_frame
 from analysis.report.sections import Report
-from analysis.stats.chosen_settings import SHORT, rank_by_label_order
+from analysis.stats.chosen_settings import SHORT_NAMES, rank_by_label_order
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import get_benchmark
 from trainables.benchmarks.own.kept_answers import SETS_TO_KEEP
@@ -18,10 +18,10 @@ from trainables.common.wording import format_row_numbers
 from trainables.storage.file_names import ROWS
 from trainables.storage.opening import format_storage_option
 
-MOST_ROWS = 50
+MAX_ROWS_SHOWN = 50
 COLUMN_HEADS = {"row": "Row", "said_any": "said", "rougeL_recall": "ROUGE", "extraction_strength": "ES", "prob": "prob"}
 """What is listed of a forget row, and its head."""
-EARLIER, THEN = "earlier", "then"
+EARLIER_NOW, EARLIER_THEN = "earlier", "then"
 """The mean over the rows of all earlier requests, now and as it was right after their own requests."""
 METHOD_AND_RECTIFIER_COLUMNS = ["method", "rectifier"]
 
@@ -51,7 +51,7 @@ def write_own_rows_parts(report: Report) -> tuple[list[str], list[TableItem], li
     measured = pd.DataFrame() if table is None else table.to_pandas()
     rows = tabulate_forget_rows(measured)
     save_frame(report.folder, "forget_rows", rows)
-    shown: Any = rows.loc[rows["said_any"] > 0].head(MOST_ROWS)
+    shown: Any = rows.loc[rows["said_any"] > 0].head(MAX_ROWS_SHOWN)
     caption = "Rows are numbered as in the forget file; tables/forget_rows.csv has every measured one."
     listed = shown.map(format_number).assign(row=shown["row"].astype(str)).rename(columns=COLUMN_HEADS)
     still = Section("Which rows are still said", (TableItem(listed, caption),))
@@ -119,12 +119,12 @@ def list_lost_and_uncounted_rows(measured: pd.DataFrame) -> list[str]:
 def tabulate_request_sequence(results: Results) -> pd.DataFrame:
     """Return one row for each method, rectifier and numbered split, means over seeds; the target model's come first.
 
-    Of own rows also `request_01`, ... (removal on the rows of each request so far), EARLIER and THEN. Empty unless
-    the sweep has several such splits and no others.
+    Of own rows also `request_01`, ... (removal on the rows of each request so far), EARLIER_NOW and EARLIER_THEN. Empty
+    unless the sweep has several such splits and no others.
     """
     goals, runs = results.goals, results.runs.loc[evaluated(results.runs)]
     models = results.models.loc[results.models["role"] == "original"].assign(method="original", rectifier="")
-    rows: Any = pd.concat([models, runs.rename(columns=SHORT)], ignore_index=True)
+    rows: Any = pd.concat([models, runs.rename(columns=SHORT_NAMES)], ignore_index=True)
     rows["number"] = rows["split"].str.extract(r"_([0-9]+)$", expand=False).astype(float)
     if runs.empty or rows["number"].isna().any() or rows["number"].nunique() < 2:
         return pd.DataFrame(columns=METHOD_AND_RECTIFIER_COLUMNS)
@@ -144,7 +144,7 @@ def tabulate_request_sequence(results: Results) -> pd.DataFrame:
         for place, row in line.iterrows():
             before = [split for split in counts if split < row["split"] and split in then]
             weights = sum(counts[split] for split in before)
-            for name, value in ((EARLIER, row), (THEN, then)):
+            for name, value in ((EARLIER_NOW, row), (EARLIER_THEN, then)):
                 total = sum(counts[split] * value[split] for split in before)
                 means.loc[place, name] = total / weights if before else math.nan
     return means.sort_values([*METHOD_AND_RECTIFIER_COLUMNS, "number"], key=rank_by_label_order, ignore_index=True)
@@ -157,12 +157,12 @@ def write_request_sequence(report: Report) -> list[Section]:
         return []
     save_frame(report.folder, "requests", points)
     sides = zip(points["method"], points["rectifier"], strict=True)
-    labels = [MODEL_LABELS.get(method) or describe_method(method, rectifier) for method, rectifier in sides]
+    labels = [REFERENCE_LABELS.get(method) or describe_method(method, rectifier) for method, rectifier in sides]
     table = pd.DataFrame({"Method": labels, "Split": points["split"]})
     shown = {goal.metric: goal.short for goal in (goals.retention, *goals.removals)}
-    if len(points.dropna(subset=[EARLIER])):
-        short = goals.removals[0].short
-        shown |= {EARLIER: f"{short} of earlier requests, now", THEN: f"{short} of earlier requests, right after each"}
+    if len(points.dropna(subset=[EARLIER_NOW])):
+        what = f"{goals.removals[0].short} of earlier requests"
+        shown |= {EARLIER_NOW: f"{what}, now", EARLIER_THEN: f"{what}, right after each"}
     for name, head in shown.items():
         table[head] = points[name].map(format_number)
     caption = "Means over seeds. Original: the model before the first request, asked for the same rows."

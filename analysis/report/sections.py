@@ -9,9 +9,9 @@ from pathlib import Path
 from analysis import paper
 from analysis.figures import catalog, rectifiers, tradeoff, training
 from analysis.figures.catalog import Picture, caption_picture, draw_split_pictures
-from analysis.labels import DEFAULT_DECIMALS, MODEL_LABELS, MODEL_NOTES
+from analysis.labels import DEFAULT_DECIMALS, REFERENCE_LABELS, REFERENCE_NOTES
 from analysis.load.goal_columns import METRIC_NOTES, goal_axis_title
-from analysis.load.trials import CHOICE_COLUMNS
+from analysis.load.trials import SELECTION_GOAL_COLUMNS
 from analysis.report.page import Section, TableItem, save_frame, save_pictures
 from analysis.stats import rectifier_comparison
 from analysis.stats.importance import MIN_SETTINGS_FOR_IMPORTANCE, measure_importance
@@ -20,10 +20,10 @@ from analysis.stats.sweep_results import Results, join_sweep_frames
 from analysis.tables import detail_tables, paper_tables
 from analysis.tables.detail_tables import ATTACKS_CAPTION, NOISE_CAPTION, SEEDS_CAPTION
 from analysis.tables.paper_tables import FilledTable, fill_table
-from analysis.tables.table_definitions import LAYOUTS, report_main_layout
+from analysis.tables.table_definitions import LAYOUTS, make_main_layout
 from trainables.storage.sweep_file import SweepFile
 
-MOST_FAILURES = 50
+MAX_FAILURES_SHOWN = 50
 
 IMPORTANCE_CAPTION = (
     "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them "
@@ -50,7 +50,7 @@ class Report:
 
 
 def write_tradeoff_figure(report: Report) -> Picture:
-    results, points = report.results, tradeoff.tradeoff_points(report.results)
+    results, points = report.results, tradeoff.tabulate_tradeoff(report.results)
     words = {"x": goal_axis_title(results.goals.removal_goal), "y": goal_axis_title(results.goals.retention)}
     figure = tradeoff.draw(points, results.rule)
     (picture,) = save_pictures(report.folder, [caption_picture("tradeoff", figure, points, **words)])
@@ -59,10 +59,10 @@ def write_tradeoff_figure(report: Report) -> Picture:
 
 def write_main_table(report: Report) -> TableItem:
     """Write the main table, which stands beside the picture."""
-    sheet = fill_table(report_main_layout(report.results), report.results.tidy_frame)
+    sheet = fill_table(make_main_layout(report.results), report.results.tidy_frame)
     sheet.save(report.folder / "tables")
     roles = set(report.results.models["role"])
-    others = "".join(f"; {MODEL_LABELS[role]}: {text}" for role, text in MODEL_NOTES.items() if role in roles)
+    others = "".join(f"; {REFERENCE_LABELS[role]}: {text}" for role, text in REFERENCE_NOTES.items() if role in roles)
     columns = report.results.goals.columns
     heads = " ".join(f"{column.head}: {METRIC_NOTES.get(column.metric, column.text)}." for column in columns)
     return TableItem(sheet.table, f"{heads} Original: the target model, before unlearning{others}. —: no result.")
@@ -76,7 +76,7 @@ def write_rectifier_figures(report: Report) -> tuple[Picture, ...]:
     keys = ["split", "method", "rectifier"]
     save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.step_seconds, on=keys))
     draw = partial(rectifiers.draw_differences, goals=comparison.goals)
-    points = rectifiers.difference_points(comparison)
+    points = rectifiers.select_drawn_differences(comparison)
     return save_pictures(report.folder, draw_split_pictures("rectifiers", points, draw))
 
 
@@ -88,7 +88,7 @@ def write_supplementary_statistics(report: Report) -> list[Section]:
     matters = partial(detail_tables.tabulate_importance, goals=results.goals)
     for stem, frame, title, list_rows, caption in (
         ("attacks", attacked, "Does it last", detail_tables.tabulate_recovered_shares, ATTACKS_CAPTION),
-        ("noise", noise, "Is it within the noise of retraining", detail_tables.tabulate_noise, NOISE_CAPTION),
+        ("noise", noise, "Is it within the noise of retraining", detail_tables.tabulate_retrain_noise, NOISE_CAPTION),
         ("importance", shares, "Which setting matters", matters, IMPORTANCE_CAPTION),
         ("seeds", results.chosen_values, "Every seed", lambda _: detail_tables.tabulate_seeds(results), SEEDS_CAPTION),
     ):
@@ -131,12 +131,12 @@ def write_paper_tables_and_figures(report: Report, sweep: SweepFile, both: bool)
     return [Section("In the paper's layout", list_table_items(sheets), drawn, text)]
 
 
-def write_training(report: Report) -> list[Section]:
+def write_training_figures(report: Report) -> list[Section]:
     """Figures 1 and 7 of the paper, for each split that has several steps."""
     measured, pictures = training.load_chosen_trial_steps(report.results), []
     for kind, points, draw in (
-        ("dynamics", training.cosine_and_loss_points(measured), training.draw_cosine_and_loss),
-        ("angles", training.angle_points(measured), training.draw_angles),
+        ("dynamics", training.tabulate_cosine_and_loss(measured), training.draw_cosine_and_loss),
+        ("angles", training.tabulate_angles(measured), training.draw_angles),
     ):
         steps = points.groupby(["split", "method"])["step"].transform("nunique")
         pictures += save_pictures(report.folder, draw_split_pictures(kind, points.loc[steps.to_numpy() > 1], draw))
@@ -149,21 +149,21 @@ def write_run_details(report: Report) -> list[Section]:
     chosen, failures = detail_tables.list_chosen_settings(results), detail_tables.tabulate_unusable_trials(results)
     save_frame(folder, "chosen", chosen)
     save_frame(folder, "failures", failures)
-    hidden = ["configuration", "calibrated", *([] if rule.halves else [*CHOICE_COLUMNS, "halves"])]
+    hidden = ["configuration", "calibrated", *([] if rule.halves else [*SELECTION_GOAL_COLUMNS, "halves"])]
     hidden += ["chosen_step"] * bool(runs["chosen_step"].isna().all())
     save_frame(folder, "trials", runs.drop(columns=hidden))
     every = detail_tables.list_trials(results).round(dict.fromkeys(results.goals.metrics, DEFAULT_DECIMALS))
     sections = [Section("Chosen settings", (TableItem(chosen, "Chosen by the rule under the main table."),))]
-    sections.append(Section("All trials", (TableItem(every.map(detail_tables.spell_value)),)))
+    sections.append(Section("All trials", (TableItem(every.map(detail_tables.format_setting)),)))
     if len(failures):
-        count, more = len(failures), len(failures) - MOST_FAILURES
+        count, more = len(failures), len(failures) - MAX_FAILURES_SHOWN
         caption = f"and {more} more (tables/failures.csv)" if more > 0 else ""
-        item = TableItem(failures.head(MOST_FAILURES), caption)
+        item = TableItem(failures.head(MAX_FAILURES_SHOWN), caption)
         sections.append(Section(f"Trials without a usable result: {count}", (item,)))
     if len(results.models):
         models = detail_tables.tabulate_reference_models(results.models, results.goals)
         sections.append(Section("Reference models", (TableItem(models),)))
     made_with = [*(str(name) for name in runs if str(name).startswith(("versions.", "topology."))), "commit", "dirty"]
-    made = runs[made_with].dropna(how="all").map(detail_tables.spell_value).drop_duplicates()
+    made = runs[made_with].dropna(how="all").map(detail_tables.format_setting).drop_duplicates()
     sections.append(Section("Versions and machines of the trials", (TableItem(made.T.reset_index(names="Setting")),)))
     return sections

@@ -13,7 +13,7 @@ from analysis.stats.sweep_results import Results, join_sweep_frames
 from analysis.tables import paper_tables
 from analysis.tables.markdown_latex import to_markdown
 from analysis.tables.paper_tables import FilledTable, fill_table
-from analysis.tables.table_definitions import LAYOUTS, report_main_layout
+from analysis.tables.table_definitions import LAYOUTS, make_main_layout
 from trainables.common.errors import InputError, suggest_name
 from trainables.storage.sweep_file import NAME_AND_HASH, SweepFile
 
@@ -28,7 +28,7 @@ def write_several_sweeps_report(
         if (
             sweep.backbone not in paper_tables.list_tables_of_sweep(label).values()
         ):  # its columns are called by the sweep
-            own = own.with_runs(own.runs.assign(backbone=label))
+            own = own.replace_runs(own.runs.assign(backbone=label))
         filling[label] = own
     lead = []
     for label, one in results.items():
@@ -42,7 +42,7 @@ def write_several_sweeps_report(
         filled, drawn = save_paper_tables_and_figures(here, folder, both, f"{benchmark}-" * (len(benchmarks) > 1))
         if not filled:
             frame = join_sweep_frames({label: one.tidy_frame for label, one in here.items()})
-            filled = [fill_table(report_main_layout(next(iter(here.values()))), frame)]
+            filled = [fill_table(make_main_layout(next(iter(here.values()))), frame)]
             filled[0].save(folder / "tables")
         sections.append(Section(benchmark.upper(), list_table_items(filled), drawn))
         sheets += filled
@@ -73,7 +73,7 @@ def write_published_numbers_report(names: Sequence[str], storage: str | Path, ou
     if filled.get("tofu_main") == "":
         filled["tofu_retain_free"] = ""
     sheets = [
-        fill_table(LAYOUTS[name], paper.load_table(name, filled[name])) for name in paper.TABLES if name in filled
+        fill_table(LAYOUTS[name], paper.load_table(name, filled[name])) for name in paper.TABLE_NAMES if name in filled
     ]
     lead = [f"The numbers of {paper.CITATION} for {join_names(sweeps)}, as printed; ¶ marks what cannot be right."]
     with catch_report_write_errors(folder):

@@ -13,28 +13,28 @@ from analysis.labels import (
     format_change,
     format_forget_split,
     format_number,
-    rectifier_name,
+    format_rectifier_name,
 )
 from analysis.load.goal_columns import goal_head
 from analysis.load.trials import describe_mixed_versions, evaluated
 from analysis.stats.chosen_settings import choose_study_setting
 from analysis.stats.rectifier_comparison import RectifierComparison
-from analysis.stats.significance import ALPHA, LEAST_CLEAR, MIN_SEEDS, RESAMPLES
+from analysis.stats.significance import ALPHA, MIN_SEEDS_FOR_DIRECTION, MIN_TEST_SEEDS, RESAMPLE_COUNT
 from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import MISSING_HALVES_TEXT
 from trainables.benchmarks import selection
 from trainables.common.wording import format_count
 
-STATUS_WORDS = {"out_of_memory": "out of memory", "missing": "without a result yet"}
+TRIAL_STATUS_WORDS = {"out_of_memory": "out of memory", "missing": "without a result yet"}
 MAX_TABLE_ROWS = 24
 CLEAR_NOTE = (
     "Clear: over the seeds that both sides have, the 95% interval is without 0 (below five seeds: all moved alike), "
     "and the difference exceeds the measure's resolution, a step of the KS test and what the rows leave open. Of many "
     "differences the table has the clear ones; tables/differences.csv has all."
 )
-RANKED = (
-    f"Interval: bootstrap over seeds (BCa, {RESAMPLES:,} resamples). p: exact sign-flip test, adjusted by Holm over "
-    "all rectifiers of a split, objective and goal; clear where it is below 0.05 and the difference exceeds what "
+SIGN_FLIP_NOTE = (
+    f"Interval: bootstrap over seeds (BCa, {RESAMPLE_COUNT:,} resamples). p: exact sign-flip test, adjusted by Holm "
+    "over all rectifiers of a split, objective and goal; clear where it is below 0.05 and the difference exceeds what "
     "rows leave open. Seconds of a step: median, in brackets times none's. tables/rectifiers.csv has all."
 )
 """What the table of differences says below it, of one rectifier and of several."""
@@ -43,7 +43,7 @@ RANKED = (
 def describe_trial_counts(runs: pd.DataFrame) -> str:
     """Return `18 of 24 trials finished, 2 failed, 1 diverged`."""
     numbers = runs["status"].value_counts()
-    rest = [(-int(count), STATUS_WORDS.get(str(status), status)) for status, count in numbers.items()]
+    rest = [(-int(count), TRIAL_STATUS_WORDS.get(str(status), status)) for status, count in numbers.items()]
     texts = [f"{-count} {status}" for count, status in sorted(rest) if status != "finished"]
     return ", ".join([f"{numbers.get('finished', 0)} of {len(runs)} trials finished", *texts])
 
@@ -104,14 +104,14 @@ def describe_verdict(comparison: RectifierComparison) -> str:
             of = f"{len(rows)}{'' if texts else ' comparisons'}"
             texts.append(f"{goal.short} is {how}better in {better} of {of} and worse in {worse}")
     names, least, most = set(counted["rectifier"]), min(counted["n"]), max(counted["n"])
-    whose = rectifier_name(str(*names)) if len(names) == 1 else "a rectifier"
+    whose = format_rectifier_name(str(*names)) if len(names) == 1 else "a rectifier"
     seeds = format_count(most, "seed") if least == most else f"{least} to {most} seeds"
     if known.empty:
-        tested = max(MIN_SEEDS, math.ceil(1 + math.log2(len(names) / ALPHA)))  # m 2 / 2^n <= ALPHA of m rectifiers
-        takes = tested if comparison.has_several else LEAST_CLEAR
+        tested = max(MIN_TEST_SEEDS, math.ceil(1 + math.log2(len(names) / ALPHA)))  # m rectifiers: m 2 / 2^n <= ALPHA
+        takes = tested if comparison.has_several else MIN_SEEDS_FOR_DIRECTION
         few = f"No verdict on {whose} yet: that takes {takes} seeds, and here {'is' if most == 1 else 'are'} {seeds}"
         return f"{few}. So far {', '.join(texts)}."
-    few = f", too few for a test, which takes {MIN_SEEDS}" if most < MIN_SEEDS else ""
+    few = f", too few for a test, which takes {MIN_TEST_SEEDS}" if most < MIN_TEST_SEEDS else ""
     return f"With {whose}, {', '.join(texts)} ({seeds} each{few})."
 
 

@@ -7,12 +7,13 @@ import pandas as pd
 
 from analysis.labels import order_methods, order_rectifiers
 from analysis.load.goal_columns import Goals, goals_of_runs
-from analysis.load.trials import CHOICE_COLUMNS, STRENGTH_COLUMNS, evaluated, settings
+from analysis.load.trials import SELECTION_GOAL_COLUMNS, STRENGTH_COLUMNS, evaluated, settings
 from trainables.benchmarks.selection import Candidate, average_over_seeds, describe_rule, pick_candidate
 from trainables.config.settings import Selection
 
 STUDY_COLUMNS = ["benchmark.split", "method", "rectifier.name"]
-SHORT = {"benchmark.split": "split", "rectifier.name": "rectifier", "rectifier.gamma": "gamma", "rectifier.tau": "tau"}
+SHORT_NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier"}
+SHORT_NAMES |= {f"rectifier.{name}": name for name in ("gamma", "tau")}
 """What tidy frames and figures call the columns of `load.trials.load`."""
 
 
@@ -24,19 +25,19 @@ def describe_report_rule(goals: Goals, rule: Selection) -> str:
     return f"Shown of each split, method and rectifier: {stated}. {seeds}"
 
 
-def mark_reported(runs: pd.DataFrame, rule: Selection) -> pd.Series:
+def mark_reported_trials(runs: pd.DataFrame, rule: Selection) -> pd.Series:
     """Return which trials are reported: all, but for those of `Selection.seeds` where their setting ran with others."""
     fresh = ~runs["seed"].isin(rule.seeds)
     again = set(runs.loc[fresh & evaluated(runs), "configuration"].dropna())
     return pd.Series(fresh | ~runs["configuration"].isin(list(again)))
 
 
-def seed_means(runs: pd.DataFrame, rule: Selection) -> pd.DataFrame:
+def average_settings_over_seeds(runs: pd.DataFrame, rule: Selection) -> pd.DataFrame:
     """Return one row for each configuration: mean, sd (n - 1) and n over the seeds of its trials that have a utility.
 
-    What is shown is averaged over the trials of `mark_reported`, what the rule goes by over the rule's own seeds, where
-    any trial has one. `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status, `seeds`
-    lists those used.
+    What is shown is averaged over the trials of `mark_reported_trials`, what the rule goes by over its own seeds,
+    where any trial has one. `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status,
+    `seeds` lists those used.
     """
     goals = goals_of_runs(runs)
     able = evaluated(runs) & runs["choice.utility"].notna() & runs[goals.retention.metric].notna()
@@ -44,10 +45,10 @@ def seed_means(runs: pd.DataFrame, rule: Selection) -> pd.DataFrame:
     counting = runs.loc[asked if asked.any() else able]
     averages = average_over_seeds({str(key): _candidates(trials) for key, trials in counting.groupby("configuration")})
     choice = pd.DataFrame(
-        [(one.key, one.removal, one.utility) for one in averages], columns=["configuration", *CHOICE_COLUMNS]
+        [(one.key, one.removal, one.utility) for one in averages], columns=["configuration", *SELECTION_GOAL_COLUMNS]
     )
     choice = choice.set_index("configuration").astype(float)
-    reported = mark_reported(runs, rule)
+    reported = mark_reported_trials(runs, rule)
     runs, able = runs.loc[reported], able & reported
     shown = list(dict.fromkeys([*goals.metrics, goals.removal_goal.metric]))
     stats = {"": "mean", "_sd": "std", "_n": "count"}
@@ -81,7 +82,7 @@ def _texts(numbers: pd.Series) -> str:
 
 
 def choose_settings(means: pd.DataFrame, references: pd.DataFrame, goals: Goals, rule: Selection) -> pd.DataFrame:
-    """Return the configuration of `seed_means` that the rule chooses of every study, in table order.
+    """Return the configuration of `average_settings_over_seeds` that the rule chooses of every study, in table order.
 
     Adds `choice.original` and `original` (the original model's utility on the rows that are chosen on, and reported),
     `bar` (the share of it that is to be kept; NaN where it is not known or 0), `kept` and `settings` (their number).

@@ -8,7 +8,7 @@ import pandas as pd
 from analysis.labels import format_setting_value
 from analysis.load.goal_columns import goals_of_runs
 from analysis.load.trials import evaluated, settings
-from analysis.stats.chosen_settings import STUDY_COLUMNS, seed_means, sort_studies
+from analysis.stats.chosen_settings import STUDY_COLUMNS, average_settings_over_seeds, sort_studies
 from trainables.config.settings import Selection
 from trainables.config.types import LOG_SCALE_MIN_RATIO
 
@@ -26,7 +26,7 @@ def measure_importance(runs: pd.DataFrame) -> pd.DataFrame:
     """
     if not evaluated(runs).to_numpy().any():
         return pd.DataFrame(columns=IMPORTANCE_COLUMNS)
-    means, table, rows = sort_studies(seed_means(runs, Selection())), settings(runs), []
+    means, table, rows = sort_studies(average_settings_over_seeds(runs, Selection())), settings(runs), []
     study: Any
     for study, found in means.groupby(STUDY_COLUMNS, sort=False):
         values = table.loc[found["configuration"]].set_axis(found.index)

@@ -11,20 +11,20 @@ import pandas as pd
 from analysis.labels import order_rectifiers
 from analysis.load.trials import evaluated, list_uwc_mixtures
 from analysis.stats import row_bootstrap, significance
-from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, mark_reported
+from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_COLUMNS, mark_reported_trials
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import RECTIFIERS
 
 SPLIT_METHOD_COLUMNS = ["split", "method"]
-FAMILY = [*SPLIT_METHOD_COLUMNS, "metric"]
+TEST_FAMILY = [*SPLIT_METHOD_COLUMNS, "metric"]
 """What p values are adjusted over (Holm): all rectifiers against none on one split, objective and goal."""
 ES_GOAL = Goal("forget_extraction_strength", "removal", "lowest", "ES", "extraction strength on the forget rows")
-MIX_PREFIX = "forget_quality_at_"
-METHODS_WITH_RETAIN_TERM = {"ga": "gd", "npo": "npo_gd", "simnpo": "simnpo_gd"}
+FQ_AT_PREFIX = "forget_quality_at_"
+RETAIN_TERM_VARIANTS = {"ga": "gd", "npo": "npo_gd", "simnpo": "simnpo_gd"}
 RETAIN_TERM_NAME = "retain term"
 """Beside rectifiers that add the retain gradient, an objective's form with a retain term is a fairer rival."""
-DIFFERENCE_COLUMNS = [*FAMILY, "rectifier", "n", "none", "value", "difference", "low", "high", "sign"]
+DIFFERENCE_COLUMNS = [*TEST_FAMILY, "rectifier", "n", "none", "value", "difference", "low", "high", "sign"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class RectifierComparison:
         """Return the goals that decide: the benchmark's, or of several rectifiers FQ at equal utility and ES."""
         if not self.has_several:
             return self.results.goals.all_goals
-        mixed = tuple(goal for goal in self.goals if goal.metric.startswith(MIX_PREFIX))
+        mixed = tuple(goal for goal in self.goals if goal.metric.startswith(FQ_AT_PREFIX))
         return (*mixed, *(goal for goal in self.goals if goal == ES_GOAL)) if mixed else self.goals
 
     @cached_property
@@ -53,7 +53,7 @@ class RectifierComparison:
         """Return one row for each rectifier, goal, split and method: what it changes against none.
 
         Columns of `compare_by_seed` and of `summarise_differences` or `paired_t_test`. adjusted: p by Holm, of several
-        rectifiers over FAMILY, else over all. below: seeds at which a side's utility is below the rule's floor.
+        rectifiers over TEST_FAMILY, else over all. below: seeds at which a side's utility is below the rule's floor.
         sign: 1 better, -1 worse, 0 neither, NaN without a test.
         """
         rows = []
@@ -68,7 +68,7 @@ class RectifierComparison:
                         rows.append({**study, "rectifier": name, **self._compare(plain, sides[name], goal)})
         frame = pd.DataFrame(rows, columns=None if rows else DIFFERENCE_COLUMNS)
         if rows:
-            family: Any = FAMILY if self.has_several else (lambda place: 0)  # of one rectifier all tests are one family
+            family: Any = TEST_FAMILY if self.has_several else (lambda place: 0)  # of one all tests are a family
             frame["adjusted"] = frame.groupby(family)["p"].transform(significance.adjust_holm)
             goals = {goal.metric: goal for goal in self.goals}
             frame["sign"] = [self._find_sign(row, goals[row["metric"]]) for row in frame.to_dict("records")]
@@ -86,7 +86,7 @@ class RectifierComparison:
         row |= test(row["gains"])
         seeds = plain[goal.metric].dropna().index.intersection(other[goal.metric].dropna().index)
         below = plain.loc[seeds, "below"] | other.loc[seeds, "below"]
-        return row | {"below": 0 if goal.metric.startswith(MIX_PREFIX) else int(below.sum())}
+        return row | {"below": 0 if goal.metric.startswith(FQ_AT_PREFIX) else int(below.sum())}
 
     @cached_property
     def _resampled(self) -> dict[str, row_bootstrap.Array]:
@@ -115,7 +115,7 @@ def list_values_by_seed(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...
     Goals are the benchmark's, extraction strength where it was measured, and FQ of UWC's mixture for each target, NaN
     where that was missed. Also `seconds` of a training step and `below` (the utility is below the rule's floor).
     """
-    runs = results.runs.loc[mark_reported(results.runs, results.rule)].drop(columns="method")
+    runs = results.runs.loc[mark_reported_trials(results.runs, results.rule)].drop(columns="method")
     found = _find_settings(results).reset_index(names="order").merge(runs, on="configuration")
     found = found.sort_values(["order", "seed"], ignore_index=True)
     goals, kept = list(results.goals.all_goals), results.goals.retention.metric
@@ -125,7 +125,7 @@ def list_values_by_seed(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...
     mixtures: Any = list_uwc_mixtures(found.drop_duplicates("id")).set_index("id")
     for share in sorted(set(mixtures["target"].dropna())):
         at = mixtures.loc[mixtures["target"] == share]
-        goal = Goal(f"{MIX_PREFIX}{share:g}", "removal", "highest", f"FQ at {share:.0%} MU", "FQ at equal utility", 2)
+        goal = Goal(f"{FQ_AT_PREFIX}{share:g}", "removal", "highest", f"FQ at {share:.0%} MU", "FQ at equal utility", 2)
         reached = at["forget_quality"].where(at["reached"].astype(bool)).astype(float)
         found[goal.metric] = [reached.get(trial, math.nan) for trial in found["id"]]
         goals.append(goal)
@@ -136,17 +136,17 @@ def list_values_by_seed(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...
         seconds=found["seconds.training"].astype(float) / found["steps"].astype(float),
         below=found[kept].to_numpy() < floor,
     )
-    columns = [*SPLIT_METHOD_COLUMNS, "rectifier", "seed", "id", "seconds", "below", *significance.KS]
+    columns = [*SPLIT_METHOD_COLUMNS, "rectifier", "seed", "id", "seconds", "below", *significance.KS_COLUMNS]
     return found.reindex(columns=[*columns, *(goal.metric for goal in goals)]), tuple(goals)
 
 
 def _find_settings(results: Results) -> pd.DataFrame:
     """Return split, method, rectifier and configuration of objectives' chosen settings, RETAIN_TERM_NAME included."""
     chosen = results.chosen.loc[results.chosen["strength"].isna(), [*STUDY_COLUMNS, "configuration"]]
-    chosen = chosen.rename(columns=SHORT)
+    chosen = chosen.rename(columns=SHORT_NAMES)
     adding = [name for name, row in RECTIFIERS.items() if row.adds_retain]
     rivals = set(chosen.loc[chosen["rectifier"].isin(adding), "method"])
-    names = {form: name for name, form in METHODS_WITH_RETAIN_TERM.items() if name in rivals}
+    names = {form: name for name, form in RETAIN_TERM_VARIANTS.items() if name in rivals}
     forms = chosen.loc[chosen["method"].isin(list(names)) & (chosen["rectifier"] == "none")]
     forms = forms.assign(method=forms["method"].map(names), rectifier=RETAIN_TERM_NAME)
     compared = chosen.groupby(SPLIT_METHOD_COLUMNS)["rectifier"].transform("nunique") > 1

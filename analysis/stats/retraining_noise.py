@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from analysis.stats.sweep_results import Results
 
 Array = NDArray[np.float64]
-BINS, LARGEST, LEAST = 20, 100.0, 1e-5
+MARGIN_BIN_COUNT, MAX_MARGIN, MIN_BIN_PROBABILITY = 20, 100.0, 1e-5
 """Of KLoM: bins of a histogram, the largest margin, and the least frequency that is divided by."""
 
 
@@ -32,15 +32,15 @@ def klom(unlearned: Array, retrained: Array) -> float:
     from scipy import stats
 
     found = []
-    for one, other in zip(unlearned.clip(-LARGEST, LARGEST).T, retrained.clip(-LARGEST, LARGEST).T, strict=True):
+    for one, other in zip(*(side.clip(-MAX_MARGIN, MAX_MARGIN).T for side in (unlearned, retrained)), strict=True):
         low, high = min(one.min(), other.min()), max(one.max(), other.max())
-        edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
+        edges = np.linspace(low, high if high > low else low + 1, MARGIN_BIN_COUNT + 1)
         p, q = (np.histogram(values, edges)[0] / len(values) for values in (one, other))
-        found.append(stats.entropy(p, np.where(p > 0, np.maximum(q, LEAST), q)))
+        found.append(stats.entropy(p, np.where(p > 0, np.maximum(q, MIN_BIN_PROBABILITY), q)))
     return float(np.mean(found))
 
 
-def pooled_forget_quality(ratios: Array, retrained: list[Array]) -> float:
+def pool_forget_quality(ratios: Array, retrained: list[Array]) -> float:
     """Return ln p of the KS test between a model's truth ratios and those of all retrained models as one sample.
 
     One retain model is one draw; against the worst of several, FQ would fall with every seed that is added.
@@ -54,7 +54,7 @@ def pooled_forget_quality(ratios: Array, retrained: list[Array]) -> float:
 def compare_with_retraining_noise(results: Results) -> pd.DataFrame:
     """Return a row for each chosen setting, of splits with at least three retain models: means over its n seeds.
 
-    `utility`, `quality` (`pooled_forget_quality`) and `klom` of the forget rows; `*_low` and `*_high`: the lowest and
+    `utility`, `quality` (`pool_forget_quality`) and `klom` of the forget rows; `*_low` and `*_high`: the lowest and
     highest of the retain models, each against the others; `within`: utility is between them, quality not below.
     """
     found, metric = [], results.goals.retention.metric
@@ -67,7 +67,7 @@ def compare_with_retraining_noise(results: Results) -> pd.DataFrame:
         others = [[*range(k), *range(k + 1, len(read))] for k in range(len(read))]
         bands = {
             "utility": models[metric].dropna(),
-            "quality": [pooled_forget_quality(ratios[k], [ratios[n] for n in rest]) for k, rest in enumerate(others)],
+            "quality": [pool_forget_quality(ratios[k], [ratios[n] for n in rest]) for k, rest in enumerate(others)],
             "klom": [klom(margins[[k]], margins[rest]) for k, rest in enumerate(others)],
         }
         ends = {f"{name}_low": min(values) for name, values in bands.items()}
@@ -77,7 +77,7 @@ def compare_with_retraining_noise(results: Results) -> pd.DataFrame:
                 continue
             row = {"split": split, "method": method, "rectifier": rectifier, "n": len(rows), "models": len(read)}
             row |= {"utility": trials[metric].mean(), "klom": klom(np.array([one for _, one in rows]), margins)}
-            row["quality"] = float(np.mean([pooled_forget_quality(one, ratios) for one, _ in rows]))
+            row["quality"] = float(np.mean([pool_forget_quality(one, ratios) for one, _ in rows]))
             within = (
                 ends["utility_low"] <= row["utility"] <= ends["utility_high"] and row["quality"] >= ends["quality_low"]
             )

@@ -19,7 +19,7 @@ from trainables.storage.folder_storage import Storage
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
-RESAMPLES, CONFIDENCE_LEVEL, SEED = 1000, 0.95, 0
+RESAMPLE_COUNT, CONFIDENCE_LEVEL, RESAMPLING_SEED = 1000, 0.95, 0
 UTILITY_TOLERANCE = 1e-6
 """Numbers from rows and from a result that are further apart are not of the same evaluation."""
 
@@ -52,7 +52,7 @@ def harmonic_utility(parts: Sequence[Array]) -> float:
 
 
 def resample_utility(parts: Sequence[Array]) -> Array:
-    """Return the utility over `RESAMPLES` resamples of rows, drawn within each set, all numbers of a row together.
+    """Return the utility over `RESAMPLE_COUNT` resamples of rows, drawn within each set, all numbers of a row together.
 
     Sets of as many rows are drawn alike in every trial: differences of two trials are of the same rows.
     """
@@ -68,9 +68,9 @@ def percentile_interval(utilities: Array) -> tuple[float, float]:
 
 @lru_cache(maxsize=8)
 def _count_draws(rows: int, place: int) -> Array:
-    """Return how often each row of a set is drawn in each resample: (RESAMPLES, rows)."""
-    dice = np.random.default_rng([SEED, place])
-    return dice.multinomial(rows, np.full(rows, 1 / rows), RESAMPLES).astype(np.float64)
+    """Return how often each row of a set is drawn in each resample: (RESAMPLE_COUNT, rows)."""
+    dice = np.random.default_rng([RESAMPLING_SEED, place])
+    return dice.multinomial(rows, np.full(rows, 1 / rows), RESAMPLE_COUNT).astype(np.float64)
 
 
 def _harmonic(values: Array) -> Array:

@@ -11,11 +11,11 @@ from analysis.labels import DEFAULT_DECIMALS
 from analysis.stats.row_bootstrap import Array, percentile_interval
 from trainables.benchmarks import Goal
 
-MIN_SEEDS, LEAST_CLEAR, ALPHA = 5, 3, 0.05
+MIN_TEST_SEEDS, MIN_SEEDS_FOR_DIRECTION, ALPHA = 5, 3, 0.05
 """Seeds below which nothing is tested, and below which nothing is called clear; all tests' error rate together."""
-RESAMPLES, MAX_SIGN_FLIPS, SEED = 2000, 2**14, 0
+RESAMPLE_COUNT, MAX_SIGN_FLIPS, RESAMPLING_SEED = 2000, 2**14, 0
 """Bootstrap samples; sign flips, all 2^n up to 14 seeds, else so many at random; the seed of both."""
-KS = ["forget_quality_ks", "forget_rows"]
+KS_COLUMNS = ["forget_quality_ks", "forget_rows"]
 """D of the KS test behind a forget quality, and n, the rows of each of its two samples: D is a multiple of 1/n."""
 
 
@@ -35,7 +35,7 @@ def compare_by_seed(
     gains = (other.loc[seeds, goal.metric] - plain.loc[seeds, goal.metric]).astype(float)
     row |= {"difference": row["value"] - row["none"], "gains": gains.tolist()}
     if goal.metric == "forget_quality":
-        first, second = (side.loc[seeds].reindex(columns=KS).to_numpy(dtype=float) for side in (plain, other))
+        first, second = (side.loc[seeds].reindex(columns=KS_COLUMNS).to_numpy(dtype=float) for side in (plain, other))
         rows = np.minimum(first, second)[:, 1]
         row["ks_steps"] = float(abs((second - first)[:, 0].mean()) * rows.min()) if len(rows) else math.nan
     pairs = list(zip(plain.loc[seeds, "id"], other.loc[seeds, "id"], strict=True))
@@ -46,8 +46,8 @@ def compare_by_seed(
 
 
 def paired_t_test(gains: Sequence[float]) -> dict[str, float]:
-    """Return the 95 % interval and p of the two-sided paired t test; NaN below MIN_SEEDS or of equal gains."""
-    if len(gains) < MIN_SEEDS or np.ptp(gains) <= 1e-12 * np.abs(gains).max():
+    """Return the 95 % interval and p of the two-sided paired t test; NaN below MIN_TEST_SEEDS or of equal gains."""
+    if len(gains) < MIN_TEST_SEEDS or np.ptp(gains) <= 1e-12 * np.abs(gains).max():
         return dict.fromkeys(("low", "high", "p"), math.nan)
     from scipy.stats import ttest_1samp
 
@@ -58,7 +58,7 @@ def paired_t_test(gains: Sequence[float]) -> dict[str, float]:
 
 def find_significant_direction(row: Mapping[Any, Any], goal: Goal) -> float:
     """Return `find_change_direction`; clear by the 95 % interval, with too few seeds if all moved alike."""
-    if math.isnan(row["difference"]) or len(row["gains"]) < LEAST_CLEAR:
+    if math.isnan(row["difference"]) or len(row["gains"]) < MIN_SEEDS_FOR_DIRECTION:
         return math.nan
     low, high = (min(row["gains"]), max(row["gains"])) if math.isnan(row["low"]) else (row["low"], row["high"])
     return find_change_direction(row, goal, clear=not low <= 0 <= high)
@@ -85,22 +85,22 @@ def adjust_holm(values: pd.Series) -> pd.Series:
 
 
 def summarise_differences(differences: Sequence[float]) -> dict[str, float]:
-    """Return `low`, `high`, `p` and `effect` of paired differences, NaN below MIN_SEEDS of them.
+    """Return `low`, `high`, `p` and `effect` of paired differences, NaN below MIN_TEST_SEEDS of them.
 
     low, high: 95 % BCa bootstrap interval of the mean over seeds (Efron, 1987), somewhat narrow for ten. p: exact
     two-sided sign-flip permutation test of the mean (Fisher, 1935), at least 2 / 2^n. effect: Cohen's d_z, the mean
     over the standard deviation, NaN where all are equal.
     """
     gains = np.array(differences, dtype=float)
-    if len(gains) < MIN_SEEDS:
+    if len(gains) < MIN_TEST_SEEDS:
         return dict.fromkeys(("low", "high", "p", "effect"), math.nan)
     from scipy import stats
 
-    shared: dict[str, Any] = {"vectorized": True, "rng": SEED}
+    shared: dict[str, Any] = {"vectorized": True, "rng": RESAMPLING_SEED}
     tested = stats.permutation_test((gains,), np.mean, permutation_type="samples", n_resamples=MAX_SIGN_FLIPS, **shared)
     mean = float(gains.mean())
     if np.ptp(gains) <= 1e-12 * np.abs(gains).max():
         return {"low": mean, "high": mean, "p": float(tested.pvalue), "effect": math.nan}
-    ends = stats.bootstrap((gains,), np.mean, n_resamples=RESAMPLES, confidence_level=1 - ALPHA, **shared)
+    ends = stats.bootstrap((gains,), np.mean, n_resamples=RESAMPLE_COUNT, confidence_level=1 - ALPHA, **shared)
     low, high = map(float, ends.confidence_interval)
     return {"low": low, "high": high, "p": float(tested.pvalue), "effect": mean / float(gains.std(ddof=1))}

@@ -14,18 +14,18 @@ from typing import Any
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import MODEL_LABELS, format_setting_value, rectifier_takes
+from analysis.labels import REFERENCE_LABELS, format_setting_value, takes_setting
 from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import evaluated, list_uwc_mixtures, load, references
 from analysis.stats import chosen_settings, row_bootstrap, significance
-from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_varied_settings, sort_studies
+from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_COLUMNS, describe_varied_settings, sort_studies
 from trainables.config.settings import Selection
 from trainables.robustness.attack_results import read_trial_recovery
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import RETRAINED, SweepFile
 
 TIDY_COLUMNS = list(paper.load_table("tofu_main").columns)
-SETTING_KEY = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id"]
+SETTING_COLUMNS = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id"]
 RUNS_SOURCE = "runs"
 """What stands in `table` where a frame comes from runs; else it is the name of a table of the paper."""
 MIXTURE_CHECK_COLUMNS = ("reached", "monotone", "unmixed")
@@ -49,7 +49,7 @@ class Results:
 
     @cached_property
     def setting_means(self) -> pd.DataFrame:
-        return chosen_settings.seed_means(self.runs, self.rule)
+        return chosen_settings.average_settings_over_seeds(self.runs, self.rule)
 
     @cached_property
     def chosen(self) -> pd.DataFrame:
@@ -58,7 +58,7 @@ class Results:
     @cached_property
     def chosen_trials(self) -> pd.DataFrame:
         """Return the evaluated trials, one row for each seed, of the chosen settings, in table order."""
-        kept = evaluated(self.runs) & chosen_settings.mark_reported(self.runs, self.rule)
+        kept = evaluated(self.runs) & chosen_settings.mark_reported_trials(self.runs, self.rule)
         kept &= self.runs["configuration"].isin(self.chosen["configuration"])
         return chosen_settings.sort_studies(self.runs.loc[kept].sort_values("seed", kind="stable"))
 
@@ -75,12 +75,12 @@ class Results:
         low, high: 95 % bootstrap interval of the goal of retention over the evaluation rows.
         """
         metrics = [goal.metric for goal in self.goals.all_goals]
-        beside = significance.KS if self.goals.removal_goal.metric == "forget_quality" else []
+        beside = significance.KS_COLUMNS if self.goals.removal_goal.metric == "forget_quality" else []
         columns = ["split", "method", "rectifier", "gamma", "tau", "strength", "seed", *metrics, *beside, "id"]
         trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
         bounds = {key: row_bootstrap.percentile_interval(found) for key, found in self.resampled_utilities.items()}
         low, high = ([bounds.get(key, (math.nan, math.nan))[end] for key in trials["id"]] for end in (0, 1))
-        return trials.rename(columns=chosen_settings.SHORT).reindex(columns=columns).assign(low=low, high=high)
+        return trials.rename(columns=chosen_settings.SHORT_NAMES).reindex(columns=columns).assign(low=low, high=high)
 
     @cached_property
     def recovered_shares(self) -> pd.DataFrame:
@@ -95,7 +95,7 @@ class Results:
         groups = found.groupby([*study, "attack", "step", "title"], sort=False)
         means: dict[str, Any] = {name: (name, "mean") for name in measured}
         means |= {"share_sd": ("share", "std"), "n": ("share", "count"), "attacked": ("id", "size")}
-        return groups.agg(**means).reset_index().rename(columns=chosen_settings.SHORT)
+        return groups.agg(**means).reset_index().rename(columns=chosen_settings.SHORT_NAMES)
 
     @cached_property
     def tidy_frame(self) -> pd.DataFrame:
@@ -117,12 +117,12 @@ class Results:
             backbone=backbone,
             bold=False,
             other=[others.get(configuration, "") for configuration in frame["configuration"]],
-            chosen=frame["configuration"].isin(self.chosen["configuration"]) | frame["method"].isin(MODEL_LABELS),
+            chosen=frame["configuration"].isin(self.chosen["configuration"]) | frame["method"].isin(REFERENCE_LABELS),
             n=frame["n"].astype(int),
         )
         return frame.reindex(columns=TIDY_COLUMNS).reset_index(drop=True)
 
-    def with_runs(self, runs: pd.DataFrame) -> Results:
+    def replace_runs(self, runs: pd.DataFrame) -> Results:
         return replace(self, runs=runs)
 
 
@@ -158,10 +158,10 @@ def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     columns = [*STUDY_COLUMNS, "configuration", "id", "rectifier.gamma", "rectifier.tau", "strength"]
     absent = absent[columns].rename(columns={"rectifier.gamma": "gamma", "rectifier.tau": "tau"})
     parts = [part for part in (measured, absent) if len(part)] or [measured]
-    found = sort_studies(pd.concat(parts)).rename(columns=SHORT)
+    found = sort_studies(pd.concat(parts)).rename(columns=SHORT_NAMES)
     for setting in ("gamma", "tau"):
         texts = pd.Series([format_setting_value(value) for value in found[setting]], index=found.index, dtype="str")
-        found[setting] = texts.where([rectifier_takes(name, setting) for name in found["rectifier"]], "")
+        found[setting] = texts.where([takes_setting(name, setting) for name in found["rectifier"]], "")
     return found
 
 
@@ -169,7 +169,7 @@ def _melt(found: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     parts = []
     for metric in metrics:
         stats = {"value": metric, "sd": f"{metric}_sd", "n": f"{metric}_n"}
-        rows = found.reindex(columns=[*SETTING_KEY, *stats.values()]).set_axis([*SETTING_KEY, *stats], axis=1)
+        rows = found.reindex(columns=[*SETTING_COLUMNS, *stats.values()]).set_axis([*SETTING_COLUMNS, *stats], axis=1)
         parts.append(rows.assign(metric=metric, n=rows["n"].fillna(0)))
     return pd.concat(parts).sort_index(kind="stable")
 
@@ -189,4 +189,4 @@ def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     long = seeds.melt(["configuration", "target"], metrics, "metric", "value")
     stats = long.groupby(["configuration", "target", "metric"], sort=False)["value"].agg(["mean", "std", "count"])
     stats = stats.set_axis(["value", "sd", "n"], axis=1).reset_index()
-    return found.reindex(columns=SETTING_KEY).merge(stats, on="configuration")
+    return found.reindex(columns=SETTING_COLUMNS).merge(stats, on="configuration")

@@ -16,14 +16,14 @@ from analysis.labels import (
 )
 from analysis.load.goal_columns import Goals
 from analysis.stats import row_bootstrap
-from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, list_varied_settings
-from analysis.stats.significance import KS
+from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_COLUMNS, list_varied_settings
+from analysis.stats.significance import KS_COLUMNS
 from analysis.stats.sweep_results import Results
 from trainables.storage.file_names import EVALUATED
 
 MISSING_HALVES_TEXT = "metrics on either half of the evaluation rows, which the selection rule asks for"
 SEEDS_CAPTION = (
-    f"95% of rows: percentile bootstrap interval of utility over {row_bootstrap.RESAMPLES:,} resamples of the "
+    f"95% of rows: percentile bootstrap interval of utility over {row_bootstrap.RESAMPLE_COUNT:,} resamples of the "
     "evaluation rows, which says nothing about other seeds. On TOFU, KS D: the distance between the two models' truth "
     "ratios, over n rows of each."
 )
@@ -34,7 +34,7 @@ ATTACKS_CAPTION = (
 NOISE_CAPTION = "In brackets: the lowest and highest of the retain models, each against the others (docs/measuring.md)."
 
 
-def spell_value(value: Any) -> str:
+def format_setting(value: Any) -> str:
     """Return a setting as a person writes it; a dash where there is none."""
     if isinstance(value, (list, dict)):
         return str(value)
@@ -47,7 +47,7 @@ def list_chosen_settings(results: Results) -> pd.DataFrame:
     keeps = f"Keeps {results.rule.share:.0%} of {goals.retention.short}"
     members = runs.drop_duplicates("configuration").set_index("configuration")
     rows = []
-    for row in results.chosen.rename(columns=SHORT).to_dict("records"):
+    for row in results.chosen.rename(columns=SHORT_NAMES).to_dict("records"):
         member = members.loc[row["configuration"]]
         known = row["bar"] > 0 and row["original"] > 0
         share = row[goals.retention.metric] / row["original"] if known else math.nan  # on the rows that are reported
@@ -87,7 +87,7 @@ def tabulate_recovered_shares(points: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).fillna(DASH)
 
 
-def tabulate_noise(noise: pd.DataFrame) -> pd.DataFrame:
+def tabulate_retrain_noise(noise: pd.DataFrame) -> pd.DataFrame:
     """Return chosen settings beside the bands of retain models of several seeds."""
     rows = []
     for row in noise.to_dict("records"):
@@ -105,10 +105,9 @@ def tabulate_seeds(results: Results) -> pd.DataFrame:
         for goal in results.goals.all_goals:
             line[goal.short] = format_number(row[goal.metric])
             if goal.metric == "forget_quality":
-                line |= {"KS D": format_number(row[KS[0]], 3), "n": DASH if pd.isna(row[KS[1]]) else f"{row[KS[1]]:g}"}
-        known = not pd.isna(row["low"])
-        line["95% of rows"] = f"{format_number(row['low'])} to {format_number(row['high'])}" if known else DASH
-        rows.append(line | {"Trial": row["id"]})
+                line |= {"KS D": format_number(row[KS_COLUMNS[0]], 3), "n": format_number(row[KS_COLUMNS[1]], 0)}
+        ends = f"{format_number(row['low'])} to {format_number(row['high'])}"
+        rows.append(line | {"95% of rows": DASH if pd.isna(row["low"]) else ends, "Trial": row["id"]})
     return _hide_unused(pd.DataFrame(rows, dtype="str"))
 
 
@@ -143,13 +142,13 @@ def list_trials(results: Results) -> pd.DataFrame:
         "status",
         "id",
     ]
-    trials: Any = results.runs.rename(columns=SHORT)[list(dict.fromkeys(columns))]
+    trials: Any = results.runs.rename(columns=SHORT_NAMES)[list(dict.fromkeys(columns))]
     return trials.assign(method=trials["method"].map(method_label, na_action="ignore"))
 
 
 def tabulate_unusable_trials(results: Results) -> pd.DataFrame:
     """Return every trial without a usable result, and why; those that have not run last."""
-    rows, runs = [], results.runs.rename(columns=SHORT)
+    rows, runs = [], results.runs.rename(columns=SHORT_NAMES)
     for trial in runs.sort_values("status", key=lambda column: column == "missing", kind="stable").to_dict("records"):
         lacking = [goal.short for goal in results.goals.all_goals if pd.isna(trial[goal.metric])]
         cause = "no message" if pd.isna(trial["error.message"]) else trial["error.message"]
@@ -163,9 +162,9 @@ def tabulate_unusable_trials(results: Results) -> pd.DataFrame:
         rows.append(
             {
                 "Trial": trial["id"],
-                "Split": spell_value(trial["split"]),
+                "Split": format_setting(trial["split"]),
                 **describe_settings(trial),
-                "Seed": spell_value(trial["seed"]),
+                "Seed": format_setting(trial["seed"]),
                 "Status": trial["status"].replace("_", " "),
                 "Cause": cause,
             }
@@ -183,5 +182,5 @@ def tabulate_reference_models(models: pd.DataFrame, goals: Goals) -> pd.DataFram
     numbers = {column.metric: column.head for column in goals.columns}
     names = {"split": "Split", "role": "Role", **numbers, "model.path": "Model"}
     names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}
-    formats = {name: format_number if name in numbers else spell_value for name in names}
+    formats = {name: format_number if name in numbers else format_setting for name in names}
     return pd.DataFrame({names[name]: [formats[name](value) for value in models[name]] for name in names}, dtype="str")

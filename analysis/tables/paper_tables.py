@@ -11,7 +11,7 @@ import pandas as pd
 from analysis import paper
 from analysis.labels import (
     DASH,
-    MODEL_LABELS,
+    REFERENCE_LABELS,
     TASK_VECTOR_METHODS,
     describe_method,
     format_by_spec,
@@ -23,17 +23,17 @@ from analysis.labels import (
 from analysis.load.goal_columns import list_goals_of_benchmark
 from analysis.stats.sweep_results import MIXTURE_CHECK_COLUMNS, RUNS_SOURCE, Results, join_sweep_frames
 from analysis.tables.markdown_latex import BOLD_NOTES, Cell, Table, to_latex, to_markdown
-from analysis.tables.table_definitions import LAYOUTS, Layout, uwc_layout
+from analysis.tables.table_definitions import LAYOUTS, Layout, make_uwc_layout
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.storage.folder_storage import resolve_path_inside
 
-KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
+ROW_KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
 """The columns that tell the numbers of a table apart; `setting` is the value of gamma or tau where that varies."""
 MISPRINT_MARK = "¶"
-DOUBT = "†"
-DOUBT_NOTE = (
-    f"{DOUBT} not at equal MU: a seed missed the target, keeps more than it without any mixing (w = 1), or has an MU "
-    "that is not monotone in w (then the largest w at the target was taken). The CSV says which."
+UNEQUAL_MARK = "†"
+UNEQUAL_NOTE = (
+    f"{UNEQUAL_MARK} not at equal MU: a seed missed the target, keeps more than it without any mixing (w = 1), or has "
+    "an MU that is not monotone in w (then the largest w at the target was taken). The CSV says which."
 )
 BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the paper's for the same split and setting."
 
@@ -79,10 +79,10 @@ def fill_paper_tables(sweeps: Mapping[str, Results], beside: bool = False) -> li
         filling = dict(sweeps)
         if layout.table == free.table:  # WGA's trials with a retain term are no part of it
             trials = {label: select_retain_free_trials(one.runs) for label, one in sweeps.items()}
-            filling = {label: sweeps[label].with_runs(runs) for label, runs in trials.items() if len(runs)}
+            filling = {label: sweeps[label].replace_runs(runs) for label, runs in trials.items() if len(runs)}
         frames = {label: one.tidy_frame for label, one in filling.items()}
         sheets.append(fill_table(layout, join_sweep_frames(frames, set(layout.sweeps.values())), beside))
-    return [sheet for sheet in sheets if not set(sheet.numbers["method"]) <= set(MODEL_LABELS)]
+    return [sheet for sheet in sheets if not set(sheet.numbers["method"]) <= set(REFERENCE_LABELS)]
 
 
 def select_retain_free_trials(runs: pd.DataFrame) -> pd.DataFrame:
@@ -104,7 +104,7 @@ def list_tables_of_sweep(sweep: str) -> dict[str, str]:
 
 def find_layouts(frame: pd.DataFrame) -> list[Layout]:
     """Return the layouts of what a tidy frame of runs holds."""
-    rows = frame.loc[~frame["method"].isin(MODEL_LABELS)]
+    rows = frame.loc[~frame["method"].isin(REFERENCE_LABELS)]
     if rows.empty:
         return []
     benchmark, methods = rows["benchmark"].iloc[0], set(rows["method"])
@@ -122,7 +122,7 @@ def find_layouts(frame: pd.DataFrame) -> list[Layout]:
         line, axis = ["split", "method", LAYOUTS[name].held_setting], LAYOUTS[name].axis
         filled[name] = any(gru.groupby(line)[axis].nunique() > 1)
     found = [LAYOUTS[name] for name, fills in filled.items() if fills and name.startswith(benchmark)]
-    return [*found, *(uwc_layout(str(name)) for name in rows.loc[mixed, "method"].unique())]
+    return [*found, *(make_uwc_layout(str(name)) for name in rows.loc[mixed, "method"].unique())]
 
 
 def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.DataFrame:
@@ -138,9 +138,9 @@ def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False)
     values: Any = pd.to_numeric(rows["printed"], errors="coerce")
     rows["bold"] = _mark_best(layout, rows, values)
     rows["paper"] = rows["difference"] = math.nan
-    if beside and len(rows) and layout.table in paper.TABLES:
-        published = _select(layout, paper.load_corrected_table(layout.table))[[*KEY, "value", "misprint"]]
-        theirs = rows[KEY].merge(published, on=KEY, how="left").set_axis(rows.index)
+    if beside and len(rows) and layout.table in paper.TABLE_NAMES:
+        published = _select(layout, paper.load_corrected_table(layout.table))[[*ROW_KEY, "value", "misprint"]]
+        theirs = rows[ROW_KEY].merge(published, on=ROW_KEY, how="left").set_axis(rows.index)
         if layout.axis:  # at another value of the setting that does not vary the two are not the same trial
             theirs = theirs.loc[rows["at"] == [layout.fixed.get(method, "") for method in rows["method"]]]
         rows["paper"], rows["misprint"] = theirs["value"], theirs["misprint"]
@@ -154,7 +154,7 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
     for erratum in paper.ERRATA:
         rows.loc[erratum.find_rows(rows), "misprint"] = erratum.description
     is_reference, mixed = rows["method"].isin(layout.references), rows["target"].notna()
-    is_method = ~rows["method"].isin([*MODEL_LABELS, *layout.apart])
+    is_method = ~rows["method"].isin([*REFERENCE_LABELS, *layout.apart])
     if layout.only:
         is_method &= rows["method"].isin(layout.methods)
     if layout.rectifiers:
@@ -167,7 +167,7 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
     else:
         rows.loc[~rows["chosen"], ["value", "sd", "strength"]] = math.nan
         rows.loc[~rows["chosen"], "n"] = 0
-        rows = rows.sort_values("chosen", ascending=False, kind="stable").drop_duplicates(KEY).sort_index()
+        rows = rows.sort_values("chosen", ascending=False, kind="stable").drop_duplicates(ROW_KEY).sort_index()
     shown = [*layout.metrics, *[*MIXTURE_CHECK_COLUMNS, "weight"] * layout.mixed]
     return rows.loc[rows["metric"].isin(shown)].reset_index(drop=True)
 
@@ -187,7 +187,7 @@ def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
 def _mark_best(layout: Layout, rows: pd.DataFrame, values: pd.Series) -> pd.Series:
     """Return which values are best, as printed, among their rivals; no utility of 0 is."""
     signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
-    score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(MODEL_LABELS))
+    score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(REFERENCE_LABELS))
     among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
     groups = score.groupby([rows[name] for name in among])
     kept = [list_goals_of_benchmark(name).retention.metric for name in rows["benchmark"].unique()]
@@ -197,27 +197,28 @@ def _mark_best(layout: Layout, rows: pd.DataFrame, values: pd.Series) -> pd.Seri
 
 def lay_out_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> Table:
     """Return the rows of `select_table_rows` as a table. `ours`: of runs."""
-    counts = rows.loc[~rows["method"].isin(MODEL_LABELS) & (rows["n"] > 0), "n"].mode()
+    counts = rows.loc[~rows["method"].isin(REFERENCE_LABELS) & (rows["n"] > 0), "n"].mode()
     usual = int(counts.max()) if ours and len(counts) else None  # how many seeds most numbers rest on
     compared = bool(rows["paper"].notna().any())
     down, across = ["method", "target", "rectifier"], ["backbone", "split", "metric"]
     if layout.axis:
         down, across = ["method", "metric"], ["backbone", "split", "setting"]
     lacking = rows["metric"].isin(["reached", "monotone"]) & (rows["value"] < 1)  # of mixtures, none of the paper's
-    found: Any = rows.loc[lacking | ((rows["metric"] == "unmixed") & (rows["value"] > 0)), KEY]
+    found: Any = rows.loc[lacking | ((rows["metric"] == "unmixed") & (rows["value"] > 0)), ROW_KEY]
     doubtful = set(found.assign(metric="forget_quality").itertuples(index=False, name=None))
     shown = rows.loc[rows["metric"].isin(layout.metrics)]
     cells = {}
     for row in shown.to_dict("records"):
         place = tuple(row[name] for name in down), tuple(row[name] for name in across)
-        cells[place] = _print_cell(row, layout, usual, DOUBT * (tuple(row[name] for name in KEY) in doubtful), compared)
+        mark = UNEQUAL_MARK * (tuple(row[name] for name in ROW_KEY) in doubtful)
+        cells[place] = _print_cell(row, layout, usual, mark, compared)
     keys = shown[down]
     if not layout.axis:  # above `w/ GRU` stands its method
         keys = pd.concat([keys, keys.assign(rectifier="none")])
     lines, columns = _sort_keys(keys, layout), _sort_keys(shown[across], layout)
     grid = [[cells.get((line, column), Cell(DASH)) for column in columns] for line in lines]
     labels = [_label_row(dict(zip(down, line, strict=True)), layout) for line in lines]
-    doubts = [DOUBT_NOTE] * any(DOUBT in cell.marks for cell in cells.values())
+    doubts = [UNEQUAL_NOTE] * any(UNEQUAL_MARK in cell.marks for cell in cells.values())
     notes = (*_list_notes(layout, rows, usual), *doubts, *layout.notes)
     return Table(pd.DataFrame(grid, index=labels, columns=_head_columns(columns, layout)), notes)
 
@@ -226,7 +227,7 @@ def _sort_keys(keys: pd.DataFrame, layout: Layout) -> list[tuple[str, ...]]:
     """Return the different rows in the order of the table: as its layout names things, others below."""
     orders: dict[str, Any] = {
         "backbone": layout.sweeps,
-        "method": [*MODEL_LABELS, *layout.methods, *METHODS],
+        "method": [*REFERENCE_LABELS, *layout.methods, *METHODS],
         "rectifier": RECTIFIERS,
         "metric": layout.metrics,
     }
@@ -264,7 +265,7 @@ def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubt
     if row["printed"] == DASH:
         return Cell(DASH)
     form = next(measure.form for measure in layout.measures if measure.metric == row["metric"])
-    unusual = usual is not None and row["n"] != usual and row["method"] not in MODEL_LABELS
+    unusual = usual is not None and row["n"] != usual and row["method"] not in REFERENCE_LABELS
     spread = "" if pd.isna(row["sd"]) else f" ± {format_by_spec(row['sd'], form)}"
     spread += f" (n = {row['n']})" if unusual else ""
     sign = MISPRINT_MARK if isinstance(row["misprint"], str) else ""
@@ -280,7 +281,7 @@ def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[s
     notes, compared = [], bool(rows["paper"].notna().any())
     if usual is not None:
         notes.append("Numbers of one seed." if usual == 1 else f"Means over n = {usual} seeds ± sd.")
-        if any((rows["n"] != usual) & (rows["n"] > 0) & ~rows["method"].isin(MODEL_LABELS)):
+        if any((rows["n"] != usual) & (rows["n"] > 0) & ~rows["method"].isin(REFERENCE_LABELS)):
             notes[-1] = f"{notes[-1][:-1]} where no other n is given."
         if any(rows["bold"]):
             notes.append(BOLD_NOTES[layout.compared])

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from analysis.labels import MODEL_LABELS, method_label
+from analysis.labels import REFERENCE_LABELS, method_label
 from analysis.load.goal_columns import MetricColumn
 from analysis.stats.chosen_settings import describe_report_rule
 from analysis.stats.sweep_results import Results
@@ -57,18 +57,18 @@ LAYOUTS["tofu_uwc_npo"] = replace(
 """All of the paper's tables, by their names in `analysis.paper`."""
 
 
-def uwc_layout(method: str) -> Layout:
+def make_uwc_layout(method: str) -> Layout:
     """Return the layout of a method's UWC table; the paper has those of GA and NPO. MU is held equal, so never bold."""
     table, caption = f"tofu_uwc_{method}", f"TOFU at equal utility (UWC): {method_label(method)}"
     return LAYOUTS.get(table) or replace(LAYOUTS["tofu_uwc_ga"], table=table, caption=caption, methods=(method,))
 
 
-def report_main_layout(results: Results) -> Layout:
+def make_main_layout(results: Results) -> Layout:
     """Return the layout of a report's main table: one row for each method and under it those with a rectifier."""
     return Layout(
         table="main",
         caption="Main table",
         measures=results.goals.columns,
-        references=tuple(MODEL_LABELS),
+        references=tuple(REFERENCE_LABELS),
         notes=(describe_report_rule(results.goals, results.rule),),
     )

@@ -23,7 +23,7 @@ grid_sweep = grid_results
 
 
 def test_figure_4_is_the_papers() -> None:
-    points = bars.gru_pair_points(paper.load_corrected_table("tofu_main"))
+    points = bars.tabulate_gru_pairs(paper.load_corrected_table("tofu_main"))
     found = points.set_index(["backbone", "split", "metric", "method"])
     numbers = paper_values("tofu_main")
     assert len(numbers) == sum(map(len, (found["none"].dropna(), found["gru"].dropna())))
@@ -45,7 +45,7 @@ def test_figure_4_is_the_papers() -> None:
 @pytest.mark.parametrize("benchmark", ["tofu", "wmdp", "muse"])
 def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
     tables = [name for name in catalog.FIGURE_KINDS["pairs"][0] if name.startswith(benchmark)]
-    figure = bars.draw(bars.gru_pair_points(pd.concat(map(paper.load_corrected_table, tables))))
+    figure = bars.draw(bars.tabulate_gru_pairs(pd.concat(map(paper.load_corrected_table, tables))))
     assert overlapping(figure) == []
     assert ("chance" in labels(figure)) == (benchmark == "wmdp")
     assert min(float(text.get_fontsize()) for text in texts(figure)) >= 5.5
@@ -67,7 +67,7 @@ def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: P
     points = [("ga", NONE, -19.0, 0.86), ("ga", GRU, -19.0, 0.87), ("gd", NONE, -20.0, 0.84), ("gd", GRU, -20.0, 0.84)]
     trials: list[Any] = [dict(zip(("method", "rectifier", "fq", "mu"), point, strict=True)) for point in points]
     models = {**MODELS, "retain": {"metrics": {"forget_quality": 0.0, "model_utility": 0.88}}}
-    found = tradeoff.tradeoff_points(make_sweep(tmp_path, *trials, splits=("forget05",), models=models))
+    found = tradeoff.tabulate_tradeoff(make_sweep(tmp_path, *trials, splits=("forget05",), models=models))
     figure = tradeoff.draw(found, Selection())
     (axes,) = figure.axes
     assert axes.get_xlim()[1] < -15
@@ -94,8 +94,8 @@ def test_every_pair_of_method_and_rectifier_has_its_own_colour_and_mark() -> Non
     colours = {method: style.method_colour(method) for method in METHODS}
     assert len(set(colours.values())) == len(METHODS)
     assert min(contrast(colour) for colour in colours.values()) >= 3
-    assert min(contrast(colour) for colour in (style.GREY, style.GAIN, style.LOSS)) >= 4.5, "they are of texts, too"
-    for one, other in combinations([*colours.values(), style.GAIN, style.LOSS], 2):
+    assert min(contrast(colour) for colour in (style.GREY, style.GAIN_COLOUR, style.LOSS_COLOUR)) >= 4.5, "texts, too"
+    for one, other in combinations([*colours.values(), style.GAIN_COLOUR, style.LOSS_COLOUR], 2):
         assert sum((a - b) ** 2 for a, b in zip(to_rgb(one), to_rgb(other), strict=True)) ** 0.5 > 0.12, (one, other)
 
 
@@ -116,7 +116,7 @@ def marks(axes: Axes) -> list[tuple[float, str]]:
 def test_forest_plot(tmp_path: Path) -> None:
     methods, seeds = {"ga": NAMES, "npo": NAMES}, {1e-3: range(8), 2e-3: range(8)}
     comparison = compare_rectifiers(write_arena(tmp_path, value, methods=methods, seeds=seeds, extraction=True))
-    forest = rectifiers.draw_differences(rectifiers.difference_points(comparison), comparison.goals)
+    forest = rectifiers.draw_differences(rectifiers.select_drawn_differences(comparison), comparison.goals)
     panels = forest.axes
     titles = [axes.get_title(loc="left") for axes in panels]
     assert titles == [f"{method}\n{goal}" for method in ("GA", "NPO") for goal in ("FQ", "MU", "ES")]

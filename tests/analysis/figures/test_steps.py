@@ -75,7 +75,7 @@ def test_of_files_of_chosen_settings_missing_and_damaged_ones_are_left_out(
 
 
 def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
-    points = training.cosine_and_loss_points(measured)
+    points = training.tabulate_cosine_and_loss(measured)
     assert set(points["measured"]) == {"observe"}
     line = points.loc[(points["method"] == "ga") & (points["rectifier"] == "none")]
     seed = line.loc[(line["kind"] == "seed") & (line["seed"] == 1)]
@@ -99,16 +99,16 @@ def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
 def test_without_observation_gru_shows_its_own_steps(tmp_path: Path) -> None:
     store = write(tmp_path, observed=False)
     measured = training.load_chosen_trial_steps(read(store))
-    points = training.cosine_and_loss_points(measured)
+    points = training.tabulate_cosine_and_loss(measured)
     assert points[["rectifier", "measured"]].drop_duplicates().to_numpy().tolist() == [["gru", "each step"]]
     seed = points.loc[(points["method"] == "npo") & (points["rectifier"] == "gru") & (points["seed"] == 0)]
     assert seed["cos"].tolist() == pytest.approx([-0.1 * step for step in range(1, 7)])
     assert seed["retain_loss"].tolist() == [step + 0.5 for step in range(1, 7)]
-    assert set(training.angle_points(measured)["line"]) == {"Pre-rect.", "Post-rect."}
+    assert set(training.tabulate_angles(measured)["line"]) == {"Pre-rect.", "Post-rect."}
 
 
 def test_figure_7_has_the_papers_three_lines(measured: pd.DataFrame) -> None:
-    points = training.angle_points(measured)
+    points = training.tabulate_angles(measured)
     found = points.loc[(points["method"] == "ga") & (points["kind"] == "seed") & (points["seed"] == 0)]
     lines = {name: rows["angle"].tolist() for name, rows in found.groupby("line")}
     assert lines["Post-rect."] == pytest.approx([90.0] * COUNT)
@@ -117,18 +117,18 @@ def test_figure_7_has_the_papers_three_lines(measured: pd.DataFrame) -> None:
     figure = training.draw_angles(points)
     assert all(len(axes.lines) == 1 + 3 * 3 for axes in figure.axes)
     assert overlapping(figure) == []
-    assert training.angle_points(measured.head(0)).empty
+    assert training.tabulate_angles(measured.head(0)).empty
 
 
 def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest() -> None:
     """Seed s at step t is t + 100 s, so that the mean of n seeds is t + 50 (n - 1): a straight line, no zigzag."""
-    lengths, parts = [600, 900, 10], []
+    lengths, rows = [600, 900, 10], []
     for seed, length in enumerate(lengths):
         step = np.arange(1, length + 1)
         record = {"step": step, "observed_cos": -0.5, "observed_retain_loss": step + 100.0 * seed, "seed": seed}
-        parts.append(pd.DataFrame(record | {"split": "forget05", "method": "ga", "rectifier": "none"}))
-    found = training.cosine_and_loss_points(pd.concat(parts, ignore_index=True).reindex(columns=training.STEP_COLUMNS))
-    every = -(-max(lengths) // training.MAX_STEPS)
+        rows.append(pd.DataFrame(record | {"split": "forget05", "method": "ga", "rectifier": "none"}))
+    found = training.tabulate_cosine_and_loss(pd.concat(rows, ignore_index=True).reindex(columns=training.STEP_COLUMNS))
+    every = -(-max(lengths) // training.MAX_DRAWN_STEPS)
     mean = found.loc[found["kind"] == "mean"].sort_values("step")
     assert mean["step"].tolist() == list(range(1, min(lengths) + 1, every))
     assert mean["retain_loss"].tolist() == pytest.approx([t + 50.0 * (len(lengths) - 1) for t in mean["step"]])
@@ -142,7 +142,7 @@ grid_sweep = grid_results
 
 
 def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
-    points = sensitivity.sensitivity_points(paper.load_corrected_table("tofu_tau"), "tau")
+    points = sensitivity.tabulate_sensitivity(paper.load_corrected_table("tofu_tau"), "tau")
     numbers = paper_values("tofu_tau")
     assert len(points) == len(numbers) == 54
     different = []
@@ -161,13 +161,13 @@ def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
 
 def test_curves_of_runs_hold_all_else_at_the_chosen_setting(grid_sweep: Results) -> None:
     frame = select_rows_around_chosen(grid_sweep.tidy_frame)
-    points = sensitivity.sensitivity_points(frame, "gamma")
+    points = sensitivity.tabulate_sensitivity(frame, "gamma")
     curve = points.loc[(points["method"] == "ga") & (points["metric"] == FQ)]  # tau 0.1 is best, and the first rate
     assert curve["value"].tolist() == pytest.approx([-10 * gamma - 0.1 - 0.5 for gamma in (0.05, 0.4, 0.8)])
     assert curve["chosen"].tolist() == [True, False, False]
     assert curve["n"].tolist() == [2, 2, 2]
     assert curve["sd"].tolist() == pytest.approx([np.sqrt(0.5)] * 3)
-    over_tau = sensitivity.sensitivity_points(frame, "tau")
+    over_tau = sensitivity.tabulate_sensitivity(frame, "tau")
     curve = over_tau.loc[(over_tau["method"] == "ga") & (over_tau["metric"] == FQ)]
     assert curve["setting"].tolist() == ["0.1", "1", "none"]
     assert curve["value"].tolist() == pytest.approx([-1.1, -2.0, -4.0])

@@ -62,7 +62,7 @@ def test_of_a_trial_with_and_without_calibration_one_counts(
     expected = [trial for trial in (first, "other", second, "slow", "unborn", "unknown") if trial != left]
     assert trials["id"].tolist() == expected
     assert len(set(trials["configuration"].dropna())) == 2
-    means = chosen_settings.seed_means(trials, Selection())
+    means = chosen_settings.average_settings_over_seeds(trials, Selection())
     seeds = 2 if "mu" in {"mixed": mixed, "plain": plain}[counts] else 1
     assert sorted(means["n"]) == [1, seeds]
     assert sorted(means["planned"]) == [1, 2]
@@ -86,7 +86,7 @@ def test_trials_of_several_codes_or_versions_are_told(results: Results) -> None:
     given.loc[given.index[3], "code"] = "bb"
     (said,) = describe_mixed_versions(given)
     assert said.endswith("by it: code aa, bb; torch 2.11.0, 2.13.0.")
-    assert said in list_verdict_caveats(results.with_runs(given))
+    assert said in list_verdict_caveats(results.replace_runs(given))
 
 
 def test_a_reference_without_an_evaluation_is_missing(copy: Path) -> None:

@@ -78,4 +78,4 @@ def test_a_trial_like_a_retrained_model_is_within_the_noise(tmp_path: Path) -> N
     assert npo["klom"] > npo["klom_high"] > 0
     assert npo["quality"] < -5 < npo["quality_low"]
     assert set(results.models["role"]) == {"original", "retain"}
-    assert list(detail_tables.tabulate_noise(noise.reset_index())["Within"]) == ["yes", "no", "no"]
+    assert list(detail_tables.tabulate_retrain_noise(noise.reset_index())["Within"]) == ["yes", "no", "no"]

@@ -20,7 +20,7 @@ LLAMA = "Llama-2-7B-chat"
 
 def main_sheet(results: Results) -> FilledTable:
     """Return a sweep's main table."""
-    return fill_table(table_definitions.report_main_layout(results), results.tidy_frame)
+    return fill_table(table_definitions.make_main_layout(results), results.tidy_frame)
 
 
 def paper_sheets(results: Results, with_paper: bool = False) -> list[FilledTable]:
@@ -68,7 +68,7 @@ def test_another_model_or_dialect_has_nothing_of_the_papers_beside(tmp_path: Pat
         assert not any(cell.beside or cell.marks for cell in table.cells.to_numpy().flat)
         assert list(table.cells.index)[2:] == ["GA", "w/ GRU", "WGA", "NPO"]
     results = write_llama(tmp_path)
-    other = results.with_runs(results.runs.assign(**{"benchmark.dialect": "open-unlearning"}))
+    other = results.replace_runs(results.runs.assign(**{"benchmark.dialect": "open-unlearning"}))
     assert to_markdown(paper_sheets(other, True)[0].table) == to_markdown(paper_sheets(results)[0].table)
 
 
@@ -178,7 +178,7 @@ def test_bold(
     results, frame = two_rows
     values = pd.Series([{"none": plain, "gru": gru}[name] for name in frame["rectifier"]], frame.index)
     values = values.where(frame["metric"] == metric, frame["value"])
-    table = fill_table(table_definitions.report_main_layout(results), frame.assign(value=values)).table
+    table = fill_table(table_definitions.make_main_layout(results), frame.assign(value=values)).table
     cells = list(table.cells.iloc[-2:, int(metric == "model_utility")])
     assert [cell.bold for cell in cells] == bold
     assert [cell.text for cell in cells] == texts

@@ -10,15 +10,15 @@ import pytest
 from scipy.stats import ks_2samp
 
 from analysis import paper
-from analysis.paper import ERRATA, TABLES, Erratum
+from analysis.paper import ERRATA, TABLE_NAMES, Erratum
 from trainables.config.method_tables import METHODS
 
 KEY = ["benchmark", "backbone", "split", "method", "rectifier", "gamma", "tau", "target", "metric"]
 ROWS = {"forget05": 200, "forget10": 300}  # that TOFU's evaluation compares: min(300, size of the forget set)
 QUESTIONS = {"wmdp_bio": 1273, "wmdp_cyber": 1987}
-COUNTS = dict(zip(TABLES, (56, 128, 33, 36, 6, 54, 70, 12, 28, 28), strict=True))
+COUNTS = dict(zip(TABLE_NAMES, (56, 128, 33, 36, 6, 54, 70, 12, 28, 28), strict=True))
 FQ, MU = "forget_quality", "model_utility"
-TOFU = [table for table in TABLES if table.startswith("tofu")]
+TOFU = [table for table in TABLE_NAMES if table.startswith("tofu")]
 
 Row = dict[str, str]
 
@@ -126,7 +126,7 @@ def test_calibrated_utility_is_its_share_of_the_original(table: str) -> None:
     assert [row for row in rows if row["value"] != f"{0.52 * float(row['target']):.2f}"] == []
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", TABLE_NAMES)
 def test_tables_are_loaded_as_their_files_are(table: str) -> None:
     frame, rows = paper.load_table(table), printed(table)
     assert len(frame) == len(rows) == COUNTS[table]
@@ -138,6 +138,6 @@ def test_tables_are_loaded_as_their_files_are(table: str) -> None:
 
 
 def test_every_file_is_a_table_and_others_are_refused() -> None:
-    assert {path.stem for path in Path(paper.__file__).parent.glob("*.csv")} == {*TABLES, "errata"}
+    assert {path.stem for path in Path(paper.__file__).parent.glob("*.csv")} == {*TABLE_NAMES, "errata"}
     with pytest.raises(ValueError, match=r"'tofu_mian'.*tofu_main, .*tofu_uwc_npo"):
         paper.load_table("tofu_mian")

@@ -34,7 +34,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Storage:
     return Storage(tmp_path_factory.mktemp("plans") / "store")
 
 
-@pytest.mark.parametrize("table", paper.TABLES)
+@pytest.mark.parametrize("table", paper.TABLE_NAMES)
 def test_one_trial_of_paper_for_each_cell_of_its_table(table: str, store: Storage) -> None:
     """Models before unlearning and without the forget set are the references that each split is measured against."""
     plans = {backbone: plan(name, store, strategy="paper") for backbone, name in LAYOUTS[table].sweeps.items()}
