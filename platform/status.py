@@ -16,7 +16,7 @@ from tabulate import tabulate
 
 from platform.state import lock, manifest
 from platform.state.manifest import format_resume_command
-from platform.state.trial_outcomes import Results, normalise_failure_cause, read_trial_results
+from platform.state.trial_outcomes import ResultsByTrial, normalise_failure_cause, read_trial_results
 from trainables.benchmarks.verdict import choose_and_judge_trial
 from trainables.common import cli, process_identity
 from trainables.common.wording import format_bytes, format_count, format_duration
@@ -96,7 +96,7 @@ def summarise_sweep_status(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     }
 
 
-def _judge_splits(sweep: SweepFile, results: Results, store: Storage) -> dict[str, str]:
+def _judge_splits(sweep: SweepFile, results: ResultsByTrial, store: Storage) -> dict[str, str]:
     """Return the verdict on the trials so far of each split of which any is evaluated, where a sweep ships a model."""
     found = {}
     targets = {one.split: one.evaluation for one in sweep.references if one.role == "original"}
@@ -111,7 +111,7 @@ def _judge_splits(sweep: SweepFile, results: Results, store: Storage) -> dict[st
     return found
 
 
-def _median_seconds(results: Results, name: str) -> float | None:
+def _median_seconds(results: ResultsByTrial, name: str) -> float | None:
     """Return the median of what a part of the trials that were evaluated took."""
     timed = (result.get("seconds", {}).get(name) for result in results.values() if result["metrics"])
     values = [value for value in timed if value is not None]
@@ -127,7 +127,7 @@ def _estimate_rest(running: list[dict[str, Any]], left: int, total: float | None
     return (ahead + left * total) / len(running)
 
 
-def _group_failures(results: Results, store: Storage) -> list[dict[str, Any]]:
+def _group_failures(results: ResultsByTrial, store: Storage) -> list[dict[str, Any]]:
     """Return the trials that failed by outcome and cause, the most frequent first."""
     groups: dict[tuple[str, str], list[str]] = {}
     for key, result in results.items():

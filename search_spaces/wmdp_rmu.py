@@ -7,7 +7,7 @@ control vector and batches are not theirs (docs/reproduction.md), so that a tria
 from search_spaces.backbones.phi_zephyr import ZEPHYR
 from search_spaces.schema import paper
 from search_spaces.schema.sweep import PublishedSetting
-from search_spaces.wmdp_zephyr import DATA
+from search_spaces.wmdp_zephyr import WMDP
 from trainables.config.settings import Objective, Training
 
 SWEEP = paper.make_sweep(
@@ -17,7 +17,7 @@ SWEEP = paper.make_sweep(
     title="WMDP on Zephyr-7B-beta: RMU without and with GRU",
     axes={"method": ("rmu",)},
     published=(PublishedSetting(gamma=0.99, tau=None),),
-    benchmark=DATA,
+    benchmark=WMDP,
     objective=Objective(layer=7, steering=6.5, alpha=100.0),
     training=Training(lr=5e-5, epochs=150, max_steps=150, batch_size=4, max_length=512),
 )

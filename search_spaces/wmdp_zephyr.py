@@ -7,7 +7,7 @@ from search_spaces.backbones.phi_zephyr import ZEPHYR
 from search_spaces.schema import paper
 from trainables.config.settings import Benchmark, Training
 
-DATA = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio_cyber", dialect="paper", template=ZEPHYR.template)
+WMDP = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio_cyber", dialect="paper", template=ZEPHYR.template)
 
 SWEEP = paper.make_sweep(
     ZEPHYR,
@@ -15,6 +15,6 @@ SWEEP = paper.make_sweep(
     title="WMDP on Zephyr-7B-beta: five objectives without and with GRU",
     axes={"method": paper.MUSE_WMDP_METHODS},
     published=paper.WMDP_SETTINGS,
-    benchmark=DATA,
+    benchmark=WMDP,
     training=Training(lr=ZEPHYR.lr, epochs=20, max_steps=20, batch_size=32, max_length=1024),
 )

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from platform.cluster.check import PLACEHOLDER_PATTERN
 from trainables.common.errors import InputError
 
-GROUP_NAME = "unlearning"
+SECURITY_GROUP = "unlearning"
 EC2_TRUST_STATEMENT = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
 EC2_POLICY = "AmazonEC2FullAccess"  # as Ray's own head has: it starts, tags and ends machines
 
@@ -83,10 +83,10 @@ def _ensure_group(ec2: Any, source: str) -> str:
     vpcs = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
     if not vpcs:
         raise InputError("provider.region: it has no default VPC; make a security group by hand and fill in its id")
-    wanted = [{"Name": "group-name", "Values": [GROUP_NAME]}, {"Name": "vpc-id", "Values": [vpcs[0]["VpcId"]]}]
+    wanted = [{"Name": "group-name", "Values": [SECURITY_GROUP]}, {"Name": "vpc-id", "Values": [vpcs[0]["VpcId"]]}]
     groups = ec2.describe_security_groups(Filters=wanted)["SecurityGroups"]
-    description = "Nodes of unlearning clusters: ssh from one place, everything among themselves"
-    found = groups or [ec2.create_security_group(GroupName=GROUP_NAME, Description=description, VpcId=vpcs[0]["VpcId"])]
+    about = "Nodes of unlearning clusters: ssh from one place, everything among themselves"
+    found = groups or [ec2.create_security_group(GroupName=SECURITY_GROUP, Description=about, VpcId=vpcs[0]["VpcId"])]
     group = found[0]["GroupId"]
     family = ("Ipv6Ranges", "CidrIpv6") if ":" in source else ("IpRanges", "CidrIp")
     ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, family[0]: [{family[1]: source}]}

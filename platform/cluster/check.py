@@ -9,16 +9,16 @@ from typing import Any
 
 import yaml
 
-from platform.schedule.ray_environment import NO_METRICS
+from platform.schedule.ray_environment import METRICS_DISABLED
 from trainables.common.errors import InputError
 from trainables.common.redaction import SECRET_NAME, has_credentials
 from trainables.common.regular_files import parse_yaml, read_text
 
 PLACEHOLDER_PATTERN = re.compile(r"FILL IN|(?<![\w$])REGISTRY/|:TAG\b|://BUCKET\b")
 """What our files and pages write in the place of a value."""
-ASSIGNMENT = re.compile(r"""(?<!\$\{)(?<![\w.-])([\w.-]+)["']?[ \t]*[:=][ \t]*["']?(?=[^\s$`"'=~./{\[&*|>])""")
+ASSIGNMENT_PATTERN = re.compile(r"""(?<!\$\{)(?<![\w.-])([\w.-]+)["']?[ \t]*[:=][ \t]*["']?(?=[^\s$`"'=~./{\[&*|>])""")
 """A name that a line gives a value, not another variable's and no path: NAME=VALUE, NAME: VALUE, "NAME": "VALUE"."""
-PAIR = re.compile(r"""["']?name["']?: *["']?([\w.-]+)["']?,?\s+["']?value["']?: *["']?(?=[^\s$"'])""")
+NAME_VALUE_PATTERN = re.compile(r"""["']?name["']?: *["']?([\w.-]+)["']?,?\s+["']?value["']?: *["']?(?=[^\s$"'])""")
 """A variable of a container: {name: NAME, value: VALUE}, on one line or on two."""
 DATABASE_USER_PATTERN = re.compile(r"(?<=postgresql://)[^:/@]+@")
 """A user without a password, which stands in ~/.pgpass."""
@@ -68,9 +68,8 @@ def find_cluster_file_problems(file: ClusterFile) -> list[str]:
     found = [f"line {number}: {problem}" for number, line in enumerate(lines, 1) for problem in _line_problems(line)]
     if file.is_batch_script:
         return found
-    found += [
-        f"env: {name} is a secret; leave it out" for name in PAIR.findall("\n".join(lines)) if SECRET_NAME.search(name)
-    ]
+    names = filter(SECRET_NAME.search, NAME_VALUE_PATTERN.findall("\n".join(lines)))
+    found += [f"env: {name} is a secret; leave it out" for name in names]
     if file.is_kubernetes:
         return [*found, *_kuberay_problems(file, lines)]
     if not file.provider.get("storage"):
@@ -82,7 +81,7 @@ def _line_problems(line: str) -> Iterator[str]:
     """Yield the placeholders and secrets of a line without its comment."""
     if PLACEHOLDER_PATTERN.search(line):
         yield f"still to be filled in ({line})"
-    for name in filter(SECRET_NAME.search, ASSIGNMENT.findall(line)):
+    for name in filter(SECRET_NAME.search, ASSIGNMENT_PATTERN.findall(line)):
         yield f"{name} is a secret; leave it out, whoever reads the file has it (Slurm: export it before sbatch)"
     if has_credentials(DATABASE_USER_PATTERN.sub("", line)):
         yield "an address with a user name, password or token; leave that out, whoever reads the file has it"
@@ -100,7 +99,7 @@ def _schema_problems(file: ClusterFile) -> Iterator[str]:
 
 def _port_problems(file: ClusterFile) -> Iterator[str]:
     """Yield what lets others in at a cluster of `ray up`: no token, a dashboard, metrics or ssh for all."""
-    settings = ["RAY_AUTH_MODE=token", *(f"{name}={value}" for name, value in NO_METRICS.items())]
+    settings = ["RAY_AUTH_MODE=token", *(f"{name}={value}" for name, value in METRICS_DISABLED.items())]
     for section in ("head_start_ray_commands", "worker_start_ray_commands"):
         commands = file.content.get(section)
         starts = [str(text) for text in commands if "ray start" in str(text)] if isinstance(commands, list) else []
@@ -122,7 +121,7 @@ def _kuberay_problems(file: ClusterFile, lines: list[str]) -> Iterator[str]:
     cluster = _as_mapping(_as_mapping(file.content.get("spec")).get("rayClusterSpec"))
     if _as_mapping(cluster.get("authOptions")).get("mode") != "token":
         yield "spec.rayClusterSpec.authOptions.mode: not token; whoever reaches Ray's ports could run code as you"
-    for name in NO_METRICS:
+    for name in METRICS_DISABLED:
         if name not in file.text:
             yield f"{name}: not set in any `env`; metrics would be served to all who reach a pod"
     for number, line in enumerate(lines, 1):

@@ -56,7 +56,7 @@ def run_sweep_on_cluster(name: str, place: str, arguments: Sequence[str]) -> int
         signal.signal(number, signal.default_int_handler)
     job = None
     try:
-        with open_client(place) as client:
+        with open_job_client(place) as client:
             job = call_within(ANSWER_SECONDS, "the job server", lambda: submit_or_find_job(client, name, typed))
             log = asyncio.run(_follow_log(client, job))
             status = _wait_for_status(client, job)
@@ -108,7 +108,7 @@ def _create_rayjob(file: ClusterFile, name: str, arguments: Sequence[str]) -> in
 
 
 @contextlib.contextmanager
-def open_client(place: str) -> Iterator[Any]:
+def open_job_client(place: str) -> Iterator[Any]:
     """Yield a JobSubmissionClient by the forward of `ray dashboard FILE`. Raises InputError without an answer."""
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
         os.environ.pop(name, None)  # Ray would take them over the address that it is given

@@ -8,8 +8,8 @@ from platform.plan.costs import check_memory_fits, list_memory_needs_by_study
 from platform.plan.models import (
     ModelFinder,
     PlannedEvaluation,
-    absolute_path,
     list_hub_requirements,
+    make_path_absolute,
     read_model_config,
     resolve_benchmark,
 )
@@ -34,13 +34,13 @@ from trainables.storage.folder_storage import Storage
 from trainables.training import memory
 from trainables.training.task_vectors import forget_batches
 
-HASH_FIELDS = ("name", "searched", "benchmark", "objective", "training", "export", "resources", "fictional")
+SWEEP_HASH_FIELDS = ("name", "searched", "benchmark", "objective", "training", "export", "resources", "fictional")
 """Settings that a sweep's hash is of; trials' own ids hold the others."""
-References = dict[str, list[PlannedEvaluation]]
+SplitReferences = dict[str, list[PlannedEvaluation]]
 
 
 @dataclass
-class Problems:
+class ProblemCollector:
     """Collects what is wrong, so that a person hears of everything at once."""
 
     found: list[str] = field(default_factory=list)
@@ -81,11 +81,11 @@ def make_plan(
         # nothing is chosen: all rows are reported
         sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
         spaces = list_study_spaces(sweep, strategy, benchmarks, used)
-    problems = Problems()
+    problems = ProblemCollector()
     problems.collect_from(kinds.choose_goals, next(iter(benchmarks.values())), sweep.search.goals)
     problems.collect_from(_check_stress, sweep)
     every = [space.study for space in spaces]
-    spaces = problems.collect_from(overrides.narrow_spaces, spaces, only or []) or spaces
+    spaces = problems.collect_from(overrides.filter_study_spaces, spaces, only or []) or spaces
     problems.collect_from(_check_sequence, spaces, strategy)
     studied = (budget or sweep.trials) if strategy == "optuna" else None
     trials = _follow(list_known_trials(spaces, sweep, strategy), store)
@@ -116,7 +116,7 @@ def _locate_answers(sweep: Sweep) -> Sweep:
     idk = sweep.objective.idk
     if idk is None:
         return sweep
-    named = {"idk": absolute_path(idk), "idk_fingerprint": idk_answers.fingerprint_idk_answers(idk)}
+    named = {"idk": make_path_absolute(idk), "idk_fingerprint": idk_answers.fingerprint_idk_answers(idk)}
     return sweep.model_copy(update={"objective": sweep.objective.model_copy(update=named)})
 
 
@@ -179,9 +179,9 @@ def _follow(trials: list[Trial], store: Storage) -> list[Trial]:
     return found
 
 
-def _resolve_data_and_models(sweep: Sweep, store: Storage) -> tuple[dict[str, Benchmark], ModelFinder, References]:
+def _resolve_data_and_models(sweep: Sweep, store: Storage) -> tuple[dict[str, Benchmark], ModelFinder, SplitReferences]:
     """Return rows, models and reference evaluations of every split. Raises InputError with every problem of theirs."""
-    problems = Problems()
+    problems = ProblemCollector()
     problems.collect_from(templates.check_template_name, sweep.benchmark.template)
     benchmarks = {split: problems.collect_from(resolve_benchmark, sweep, split, store) for split in sweep.splits}
     for name in ("target", "baseline", "models"):
@@ -193,9 +193,9 @@ def _resolve_data_and_models(sweep: Sweep, store: Storage) -> tuple[dict[str, Be
     return benchmarks, models, found
 
 
-def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: References) -> tuple[str, ...]:
+def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: SplitReferences) -> tuple[str, ...]:
     """Return what is odd in rows, tokenizers and templates. Raises InputError with all that is wrong in them."""
-    problems, warnings = Problems(), []
+    problems, warnings = ProblemCollector(), []
     asked = {(benchmarks[split], one.model): one.role for split, found in references.items() for one in found}
     for (benchmark, model), role in asked.items():
         fitting = model_checks.find_model_problems(benchmark, model, "target" if role == "original" else role)
@@ -207,7 +207,7 @@ def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: Refere
 
 
 def _check_trials(
-    sweep: Sweep, trials: list[Trial], models: ModelFinder, problems: Problems
+    sweep: Sweep, trials: list[Trial], models: ModelFinder, problems: ProblemCollector
 ) -> tuple[ModelShape | None, tuple[StudyMemoryNeed, ...]]:
     """Return the sizes of the trials' model, and what memory they need. Raises InputError with every problem."""
     for trial in (trial for trial in trials if METHODS[trial.method].steers):
@@ -246,7 +246,7 @@ def _check_stress(sweep: Sweep) -> None:
 
 
 def _models_of(
-    references: References, role: str, store: Storage
+    references: SplitReferences, role: str, store: Storage
 ) -> dict[str, tuple[Model, RetainEvaluationFile | None]]:
     """Return the target model of each split, and the evaluation of `role`, which its trials are measured against."""
     found = {}
@@ -260,7 +260,7 @@ def _models_of(
 
 def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[PlannedEvaluation, ...]) -> str:
     """Return eight hex digits of the sweep's fixed part: an added value of an axis changes none of it."""
-    fixed: dict[str, Any] = {k: v for k, v in hashed_settings(_without_axes(sweep)).items() if k in HASH_FIELDS}
+    fixed: dict[str, Any] = {k: v for k, v in hashed_settings(_without_axes(sweep)).items() if k in SWEEP_HASH_FIELDS}
     for place in ("data", "sources"):
         fixed.get("benchmark", {}).pop(place, None)
     remove_planning_resources(fixed)

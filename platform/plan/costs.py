@@ -22,7 +22,7 @@ from trainables.config.shared_artifacts import ModelRecipe, find_direction_of_tr
 from trainables.config.trial import Trial
 from trainables.training import memory, sampling
 
-Rates = Mapping[str, float]
+DeviceRates = Mapping[str, float]
 
 MEMORY_ADVICE = (
     "more ranks (--set resources.ranks=N), --set resources.precision=bf16, resources.gradient_checkpointing=true, "
@@ -34,14 +34,14 @@ CPU_CORE_RATES = {"bf16": 80e9, "fp32": 52e9, "bandwidth": 10e9, "launch": 10e-6
 """Of a CPU's core (measured): operations and bytes a second, seconds for a launch."""
 CPU_INFO_FILE, BF16_FLAGS = Path("/proc/cpuinfo"), ("avx512_bf16", "amx_bf16", "bf16")
 """Where Linux says what a CPU can do, and the words without which bf16 is taken to be as fast as fp32."""
-FORWARD, BACKWARD, LAUNCH_SECONDS = 39, 72, 33e-6
-"""Operations that a Llama's layer launches in each direction (counted); seconds for one beside a GPU (measured)."""
-NEW_TOKENS, ROW_TOKENS, CPU_TOKENS = 200, 256, 1024
+LAYER_LAUNCHES, LAUNCH_SECONDS = (39, 72), 33e-6
+"""Operations that a Llama's layer launches, forward and backward (counted); seconds for one beside a GPU (measured)."""
+MAX_NEW_TOKENS, PROMPT_AND_ANSWER_TOKENS, PASS_TOKENS = 200, 256, 1024
 """Tokens that a row is given at most, those of such a row with its prompt, and those of a pass where nothing is set."""
-SWEEP_START_SECONDS, LOAD_SECONDS, DISK_SPEED, SECONDS_PER_TEXT_TOKEN = 20.0, 1.0, 1e9, 5e-6
+SWEEP_START_SECONDS, LOAD_SECONDS, DISK_BYTE_RATE, SECONDS_PER_TEXT_TOKEN = 20.0, 1.0, 1e9, 5e-6
 """Seconds until a sweep's first work, and until a trial's beside reading its model; bytes a second of that; seconds for
 a token that an evaluation reads, by a tokenizer and ROUGE."""
-AUTHOR_ROWS, OTHER_ROWS = 4000, 200
+AUTHOR_ROWS, GENERAL_ROWS = 4000, 200
 """Rows of TOFU's authors, and of the others that a model is made from."""
 NVIDIA_GPU_FOLDER = Path("/proc/driver/nvidia/gpus")
 GPU_RATES: dict[str, dict[str, float]] = {
@@ -114,7 +114,7 @@ def estimate_device_rates(resources: Resources) -> dict[str, float]:
 
 
 def estimate_training_seconds(
-    trial: Trial, shape: ModelShape, points: int, tokens: float, rows: int, rates: Rates
+    trial: Trial, shape: ModelShape, points: int, tokens: float, rows: int, rates: DeviceRates
 ) -> float:
     """Return the seconds of training on `points` forget rows of `tokens` tokens on average, `rows` in a pass."""
     once = 8 if trial.resources.gradient_checkpointing else 6
@@ -132,12 +132,12 @@ def estimate_training_seconds(
         padded = max(tokens, memory.find_loss_padding_length(trial)) / tokens
         passes += (2 / once + ("frozen_on_forget" not in needs)) * padded
     batch = trial.training.batch_size
-    launching = -(-batch // trial.resources.ranks // rows) * shape.layers * (FORWARD + BACKWARD) * rates["launch"]
+    launching = -(-batch // trial.resources.ranks // rows) * shape.layers * sum(LAYER_LAUNCHES) * rates["launch"]
     return sampling.count_steps(trial.training, points) * passes * max(once * batch * tokens * each, launching)
 
 
 def estimate_evaluation_seconds(
-    trial: Trial, shape: ModelShape, points: int, size: EvaluationTokens, rates: Rates
+    trial: Trial, shape: ModelShape, points: int, size: EvaluationTokens, rates: DeviceRates
 ) -> float:
     """Return the seconds of all evaluations of a trial, of mixtures at most.
 
@@ -155,11 +155,11 @@ def estimate_evaluation_seconds(
         count += part * ((sampling.count_steps(trial.training, points) - 1) // trial.training.eval_every) / shared
     budget = resources.evaluation_tokens or (memory.MOST_TOKENS if resources.gpus else memory.CPU_TOKENS)
     operations = 2 * shape.parameter_count / rates[precision]
-    launching = shape.layers * FORWARD * rates["launch"]
+    launching = shape.layers * LAYER_LAUNCHES[0] * rates["launch"]
     weights = shape.parameter_count * memory.WEIGHT_BYTES[precision] / rates["bandwidth"]
-    waves = math.ceil(size.generated / NEW_TOKENS / max(1, CACHED_TOKENS * budget // ROW_TOKENS))
+    waves = math.ceil(size.generated / MAX_NEW_TOKENS / max(1, CACHED_TOKENS * budget // PROMPT_AND_ANSWER_TOKENS))
     reading = max(size.read * operations, math.ceil(size.read / budget) * launching)
-    generating = max(size.generated * operations, waves * NEW_TOKENS * max(launching, weights))
+    generating = max(size.generated * operations, waves * MAX_NEW_TOKENS * max(launching, weights))
     return count * (reading + generating + size.read * SECONDS_PER_TEXT_TOKEN)
 
 
@@ -185,7 +185,7 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
     """
     known, total, rates = plan.trials_by_study(), 0.0, estimate_device_rates(plan.sweep.resources)
     fitting = {(need.method, need.rectifier, need.split): need.fit.micro_batch for need in plan.needs}
-    loading = LOAD_SECONDS + shape.parameter_count * memory.WEIGHT_BYTES[plan.sweep.resources.precision] / DISK_SPEED
+    loaded = LOAD_SECONDS + shape.parameter_count * memory.WEIGHT_BYTES[plan.sweep.resources.precision] / DISK_BYTE_RATE
     trained: set[str] = set()
     for trial in plan.trials:
         share = plan.planned[trial.study()] / len(known[trial.study()])
@@ -193,7 +193,7 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
         if text.points is None:
             return None
         rows = fitting[trial.method, trial.rectifier.name, trial.benchmark.split]
-        rows = rows if trial.resources.gpus else max(1, int(CPU_TOKENS / text.mean))
+        rows = rows if trial.resources.gpus else max(1, int(PASS_TOKENS / text.mean))
         made = find_direction_of_trial(trial)  # trials that differ by their strength alone share it
         key = made.id() if made else trial.id()
         if key not in trained:
@@ -201,7 +201,7 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
             total += (1 if made else share) * estimate_training_seconds(
                 trial, shape, text.points, text.mean, rows, rates
             )
-        total += share * (loading + estimate_evaluation_seconds(trial, shape, text.points, asked, rates))
+        total += share * (loaded + estimate_evaluation_seconds(trial, shape, text.points, asked, rates))
     return total
 
 
@@ -214,11 +214,11 @@ def estimate_model_making_seconds(
     """
     first, authors, rates = plan.trials[0], plan.sweep.fictional, estimate_device_rates(plan.sweep.resources)
     text, asked = estimate_text_sizes(plan.sweep, first.benchmark, first.training)
-    count, rows = authors.authors * authors.questions if authors else AUTHOR_ROWS, max(1, int(CPU_TOKENS / text.mean))
+    count, rows = authors.authors * authors.questions if authors else AUTHOR_ROWS, max(1, int(PASS_TOKENS / text.mean))
     plain = Trial(method="ga", target=first.target, resources=first.resources)
     trained = {recipe.base: plain.model_copy(update={"training": recipe.training}) for recipe in recipes}
     made = sum(
-        estimate_training_seconds(one, shape, count + OTHER_ROWS, text.mean, rows, rates) for one in trained.values()
+        estimate_training_seconds(one, shape, count + GENERAL_ROWS, text.mean, rows, rates) for one in trained.values()
     )
     if not row_files.are_model_answers_ready(first.benchmark) or any(recipe.answers for recipe in recipes):
         words = EvaluationTokens(0, len(model_answers.read_neutral_prompts()) * model_answers.MAX_TOKENS)

@@ -24,10 +24,10 @@ from trainables.training.model_files import check_if_local_model, check_if_local
 
 FINETUNABLE_BENCHMARK = "tofu"
 """The benchmark whose models are fine-tuned here: their roles are configurations of its data."""
-OWN_HINT = (
+OWN_USAGE = (
     "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE [--set retain=FILE --set eval=FILE]"
 )
-BASE_ROLE = "base"
+BASE_MODEL_ROLE = "base"
 """The folder in `models` of the model that the others are fine-tuned from."""
 
 
@@ -85,10 +85,10 @@ class ModelFinder:
             if published and not seed:
                 return self._resolve(published, f"models/{role}")
             return self._finetune(role, self._find_base(), seed)
-        folder = Path(absolute_path(self.sweep.models))
+        folder = Path(make_path_absolute(self.sweep.models))
         if is_folder(folder / role) and not seed:
             return self._resolve(Model(path=str(folder / role)), f"models/{role}")
-        for base in (folder / BASE_ROLE,) if published else (folder, folder / BASE_ROLE):
+        for base in (folder / BASE_MODEL_ROLE,) if published else (folder, folder / BASE_MODEL_ROLE):
             if is_file(base / "config.json"):
                 return self._finetune(role, self._resolve(Model(path=str(base)), "models"), seed)
         lacks = "base model to fine-tune it from (base/, or config.json in the folder itself)"
@@ -106,7 +106,7 @@ class ModelFinder:
             return
         if name != "models":
             check_if_local_model(self._choose(Model(path=place)), name)
-        elif not is_folder(absolute_path(place)):
+        elif not is_folder(make_path_absolute(place)):
             raise InputError(f"models: no folder {quote_path(place)}")
 
     def order_recipes(self, model_paths: set[str]) -> tuple[ModelRecipe, ...]:
@@ -121,7 +121,7 @@ class ModelFinder:
         """Return what the models are fine-tuned from, None: from random weights."""
         if self.sweep.backbone is not None:
             base = self.sweep.backbone.base
-            return self._resolve(base, f"models/{BASE_ROLE}") if base else None
+            return self._resolve(base, f"models/{BASE_MODEL_ROLE}") if base else None
         trained = self._require_model_training()
         if trained.pretraining is None:
             return None
@@ -190,13 +190,13 @@ class ModelFinder:
         """Return the model as chosen, with absolute folders and its fingerprint."""
         model = self._choose(model)
         if check_if_local_model(model, field_name):
-            model = model.model_copy(update={"path": absolute_path(model.path)})
+            model = model.model_copy(update={"path": make_path_absolute(model.path)})
         if model.tokenizer and check_if_local_tokenizer(model.tokenizer):
-            model = model.model_copy(update={"tokenizer": absolute_path(model.tokenizer)})
+            model = model.model_copy(update={"tokenizer": make_path_absolute(model.tokenizer)})
         return model.model_copy(update={"fingerprint": fingerprint_model(model)})
 
 
-def absolute_path(path: str) -> str:
+def make_path_absolute(path: str) -> str:
     return os.path.abspath(os.path.expanduser(path))
 
 
@@ -225,7 +225,7 @@ def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
         check_folder_unchanged(store.data_folder(key), "benchmark.data")
         return chosen.model_copy(update={"data": str(store.data_folder(key)), "fingerprint": f"{FICTION_PREFIX}{key}"})
     if is_folder(chosen.data):
-        chosen = chosen.model_copy(update={"data": absolute_path(chosen.data)})
+        chosen = chosen.model_copy(update={"data": make_path_absolute(chosen.data)})
     kind.check_rows(chosen)
     return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
 
@@ -241,7 +241,7 @@ def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
         known = {"target": sweep.target or sweep.models, **at}
         missing = [name for name in ("target", "forget") if not known.get(name)]
         if missing:
-            raise InputError(f"{', '.join(missing)}: not given; {OWN_HINT}")
+            raise InputError(f"{', '.join(missing)}: not given; {OWN_USAGE}")
         auto, _, further = at.get("retain", model_answers.AUTO).partition(",")
         if auto == model_answers.AUTO:
             models = ModelFinder(sweep, store, sweep.benchmark)
@@ -249,8 +249,8 @@ def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
             answers = store.data_folder(model_answers.answers_id(*asked)) / model_answers.ANSWERS_FILE
             at |= {model_answers.ANSWERS: str(answers), "retain": further}
     elif named := [*given, *(["baseline"] if sweep.baseline else [])]:
-        raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN_HINT}")
-    here = {part: absolute_path(place) if exists(place) else place for part, place in at.items() if place}
+        raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN_USAGE}")
+    here = {part: make_path_absolute(place) if exists(place) else place for part, place in at.items() if place}
     return tuple(f"{part}={place}" for part, place in sorted(here.items()))
 
 
@@ -267,7 +267,7 @@ def list_hub_requirements(
         found += [requirement for benchmark in benchmarks.values() for requirement in kind.hub_requirements(benchmark)]
         found += [each for recipe in recipes for each in raw_rows.hub_requirements(recipe.data, recipe.revision)]
     loaded = [((ref.role == "retain" and kind.retain_role(ref.split)) or kind.TARGET, ref.model) for ref in references]
-    loaded += [(BASE_ROLE, recipe.base) for recipe in recipes if recipe.base is not None]
+    loaded += [(BASE_MODEL_ROLE, recipe.base) for recipe in recipes if recipe.base is not None]
     for role, model in loaded:
         if (model.fingerprint or "").startswith("hub:"):
             given = [name for name in ("target", "baseline") if model.path == getattr(sweep, name)]

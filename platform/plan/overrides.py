@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 import search_spaces.backbones
-from platform.plan.spaces import StudySpace, format_as_typed, nearest_value
+from platform.plan.spaces import StudySpace, find_nearest_value, format_setting_as_typed
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import STUDY_PATHS, Axis, Range, Sweep, list_allowed_axis_paths, parse_axis
 from trainables.common.cli import describe_invalid_settings
@@ -23,24 +23,24 @@ from trainables.config.settings import FrozenSettings
 from trainables.config.trial import has_effect
 
 RANGE_PATTERN = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
-DEFAULTS = {name: field.default for name, field in Sweep.model_fields.items()}
-SWEEP_SECTIONS = {name: default for name, default in DEFAULTS.items() if isinstance(default, FrozenSettings)}
+SWEEP_DEFAULTS = {name: field.default for name, field in Sweep.model_fields.items()}
+SWEEP_SECTIONS = {name: default for name, default in SWEEP_DEFAULTS.items() if isinstance(default, FrozenSettings)}
 """Groups of settings of a sweep, such as `training`."""
-OPTIONAL = {name for name, default in DEFAULTS.items() if default is None} - {"backbone", "fictional", "model_training"}
+OPTIONAL_FIELDS = {k for k, v in SWEEP_DEFAULTS.items() if v is None} - {"backbone", "fictional", "model_training"}
 """Settings of the sweep itself, such as `models`."""
-BACKBONE = "backbone"  # its hub ids, template, learning rate and precision
+BACKBONE_FIELD = "backbone"  # its hub ids, template, learning rate and precision
 STRENGTH_PATHS = ("task_vector.stg", "task_vector.strength")  # one method has the one, another the other
 
 
 def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     """Return the sweep with every `PATH=VALUE` set; several values or a range make an axis. Raises InputError."""
     pairs = [_split_pair(item, "--set") for setting in settings for item in _read_settings(setting)]
-    for value in (value for path, value in pairs if path == BACKBONE):
+    for value in (value for path, value in pairs if path == BACKBONE_FIELD):
         sweep = _set_backbone(sweep, value)
     document: dict[str, Any] = sweep.model_dump() | {"axes": dict(sweep.axes)}
     axes: dict[str, str] = {}
     problems: list[str] = []
-    for path, text in ((path, text) for path, text in pairs if path != BACKBONE):
+    for path, text in ((path, text) for path, text in pairs if path != BACKBONE_FIELD):
         try:
             if path in axes and re.search(r",|\.\.", f"{axes[path]} {text}"):
                 raise ValueError(f"{path}: set twice, to {axes[path]} and {text}; write all its values once")
@@ -145,7 +145,7 @@ def load_backbones() -> list[Backbone]:
     return found
 
 
-def narrow_spaces(spaces: Sequence[StudySpace], filters: Sequence[str]) -> list[StudySpace]:
+def filter_study_spaces(spaces: Sequence[StudySpace], filters: Sequence[str]) -> list[StudySpace]:
     """Return the parts of the spaces that pass every `FIELD=V1,V2`. Raises InputError on what no trial has."""
     kept = list(spaces)
     known = [_list_values(space) for space in spaces] if filters else []
@@ -159,7 +159,7 @@ def narrow_spaces(spaces: Sequence[StudySpace], filters: Sequence[str]) -> list[
             if isinstance(axis, Range):
                 raise InputError(f"--only {item}: {path} is a range here, {axis}; --set {path}={text} instead")
             values += axis
-        spelled = sorted(set(map(format_as_typed, values)))
+        spelled = sorted(set(map(format_setting_as_typed, values)))
         choices = {_normalise(choice): choice for choice in text.split(",")}
         for choice in (choice for key, choice in choices.items() if key not in map(_normalise, spelled)):
             raise InputError(f"--only {item}: no trial has {path}={choice}; {suggest_name(choice, spelled)}")
@@ -183,10 +183,10 @@ def _list_values(space: StudySpace) -> dict[str, Axis]:
 def _narrow(space: StudySpace, path: str, choices: Mapping[Any, str]) -> StudySpace | None:
     """Return the part of a space with one of these values, None if there is none."""
     values: Any = _list_values(space).get(path, ())
-    axis = tuple(one for one in values if _normalise(format_as_typed(one)) in choices)
+    axis = tuple(one for one in values if _normalise(format_setting_as_typed(one)) in choices)
     if not axis or path not in space.axes:
         return space if axis else None
-    published = {**space.published, path: nearest_value(axis, space.published[path])}
+    published = {**space.published, path: find_nearest_value(axis, space.published[path])}
     return replace(space, axes={**space.axes, path: axis}, published=published)
 
 
@@ -200,7 +200,7 @@ def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 def list_settable_paths() -> list[str]:
     inside = {f"{section}.{name}" for section, default in SWEEP_SECTIONS.items() for name in type(default).model_fields}
-    paths = {*list_allowed_axis_paths(), *OPTIONAL, BACKBONE, *inside}
+    paths = {*list_allowed_axis_paths(), *OPTIONAL_FIELDS, BACKBONE_FIELD, *inside}
     return sorted(path for path in paths if not path.endswith("fingerprint"))
 
 

@@ -97,10 +97,10 @@ def get_by_path(value: Any, path: str) -> Any:
     return value
 
 
-def format_as_typed(value: Any) -> str:
+def format_setting_as_typed(value: Any) -> str:
     """Return a setting's value as it is typed: `none`, `true`, `0.1,0.5`."""
     if isinstance(value, tuple):
-        return ",".join(map(format_as_typed, value)) or "none"
+        return ",".join(map(format_setting_as_typed, value)) or "none"
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
@@ -110,7 +110,7 @@ def _count(axis: Axis) -> int | None:
     return len(set(axis))
 
 
-def nearest_value(axis: Axis, value: Any) -> Any:
+def find_nearest_value(axis: Axis, value: Any) -> Any:
     """Return the value of an axis that is nearest to `value`; of words the first, where it is not among them."""
     if value in axis:
         return value
@@ -194,7 +194,7 @@ def _make_space(
         value = fixed[section].get(name) if section else fixed[path]
         if value is None and section == "objective" and None not in axes[path]:
             value = getattr(method_constants.resolve_constants(method, sweep.objective, split), name, None)
-        published[path] = nearest_value(axes[path], value)
+        published[path] = find_nearest_value(axes[path], value)
         if strategy == "paper" and path in sweep.searched:
             axes[path] = (published[path],)
     return StudySpace(sweep.name, fixed, axes, published)

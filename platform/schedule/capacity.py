@@ -16,11 +16,11 @@ from trainables.training.memory import MEMORY_SHARE, WEIGHT_BYTES, read_usable_m
 
 HEAD_NODE_RESOURCE = "node:__internal_head__"
 """Ray's own resource of the head, of which every head has 1."""
-TOLERANCE = 1e-6
+GPU_TOLERANCE = 1e-6
 CPU_LIMIT_FILE = Path("/sys/fs/cgroup/cpu.max")
 DEVICE_FOLDER = Path("/dev")
 MAX_TRIALS_PER_GPU = 4
-HOST_CPUS, HOST_BYTES, HOST_SHARE = 2, 4e9, 0.8
+TRIAL_CPUS, TRIAL_HOST_BYTES, USABLE_HOST_MEMORY_SHARE = 2, 4e9, 0.8
 """CPUs and bytes beside two copies of its weights that a trial on a GPU keeps busy, and of the memory what all take."""
 
 
@@ -48,10 +48,10 @@ class AutoscalerLimits:
 
 def count_ranks_that_fit(node: NodeKind, wanted: Resources) -> int:
     """Return how many ranks of a trial a node holds. A part of a GPU lies on one GPU."""
-    count = int(node.cpus / wanted.cpus + TOLERANCE)
+    count = int(node.cpus / wanted.cpus + GPU_TOLERANCE)
     if 0 < wanted.gpus < 1:
-        return min(count, int(node.gpus) * int(1 / wanted.gpus + TOLERANCE))
-    return min(count, int(node.gpus / wanted.gpus + TOLERANCE)) if wanted.gpus else count
+        return min(count, int(node.gpus) * int(1 / wanted.gpus + GPU_TOLERANCE))
+    return min(count, int(node.gpus / wanted.gpus + GPU_TOLERANCE)) if wanted.gpus else count
 
 
 def fits_on_one_node(kinds: Iterable[NodeKind], wanted: Resources) -> bool:
@@ -59,7 +59,7 @@ def fits_on_one_node(kinds: Iterable[NodeKind], wanted: Resources) -> bool:
     return any(kind.most and count_ranks_that_fit(kind, wanted) >= wanted.ranks for kind in kinds)
 
 
-def count_concurrent(kinds: Sequence[NodeKind], wanted: Resources) -> int:
+def count_parallel_trials(kinds: Sequence[NodeKind], wanted: Resources) -> int:
     """Return how many trials all nodes hold at a time: each on one node if some node holds one, else across nodes."""
     each = [(kind.most, count_ranks_that_fit(kind, wanted)) for kind in kinds]
     if fits_on_one_node(kinds, wanted):
@@ -129,10 +129,10 @@ def describe_local_shortages(wanted: Resources, address: str | None) -> list[str
     ]
 
 
-def estimate_slots(wanted: Resources, trials: int, max_concurrent: int | None, address: str | None) -> int:
+def estimate_parallel_trials(wanted: Resources, trials: int, max_concurrent: int | None, address: str | None) -> int:
     """Return how many of `trials` run at a time at least: a cluster's size is not known before it is asked."""
     here = NodeKind(count_local_cpus(), count_local_gpus(), 1)
-    count = count_concurrent([here], wanted) if resolve_address(address) == LOCAL_RAY else max_concurrent or 1
+    count = count_parallel_trials([here], wanted) if resolve_address(address) == LOCAL_RAY else max_concurrent or 1
     return max(1, min(count, max_concurrent or count, trials))
 
 
@@ -146,8 +146,8 @@ def share_gpu_among_trials(plan: Plan, address: str | None) -> Resources:
     name, most = wanted.gpu_name or find_gpu_name(), 1.0
     size = wanted.gpu_memory or (GPU_RATES[name]["memory"] / 1e9 if name else None)
     if size and largest and plan.shape and wanted.ranks == 1 and resolve_address(address) == LOCAL_RAY:
-        memory = HOST_SHARE * read_usable_machine_memory() / gpus
-        room = memory / (HOST_BYTES + 2 * WEIGHT_BYTES[wanted.precision] * plan.shape.parameter_count)
-        cpus, trials = count_local_cpus() / gpus / max(HOST_CPUS, wanted.cpus), -(-sum(plan.planned.values()) // gpus)
+        memory = USABLE_HOST_MEMORY_SHARE * read_usable_machine_memory() / gpus
+        room = memory / (TRIAL_HOST_BYTES + 2 * WEIGHT_BYTES[wanted.precision] * plan.shape.parameter_count)
+        cpus, trials = count_local_cpus() / gpus / max(TRIAL_CPUS, wanted.cpus), -(-sum(plan.planned.values()) // gpus)
         most = min(MAX_TRIALS_PER_GPU, MEMORY_SHARE * size * 1e9 / largest.fit.least, cpus, room, trials)
     return wanted.model_copy(update={"share_gpus": False, "gpus": 1 / max(1, int(most))})

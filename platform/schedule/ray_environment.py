@@ -25,10 +25,10 @@ RAY_SETTINGS = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-NO_METRICS = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
+METRICS_DISABLED = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
 """Ray's ports of metrics ask for no token: with these the agents', the autoscaler's and the dashboard's do not open."""
 LOCAL_RAY = "local"
-FOLDERS, PREFIX, OWNER = Path("/tmp"), "unlearn-", "owner.json"
+RAY_FOLDERS_PARENT, RAY_FOLDER_PREFIX, RAY_FOLDER_OWNER_FILE = Path("/tmp"), "unlearn-", "owner.json"
 """Where a Ray's own folder lies (its sockets need short paths), and the file in it that names its process."""
 RAY_TOKEN_FILE = "~/.ray/auth_token"
 """The file of the token without which Ray answers nobody."""
@@ -42,7 +42,7 @@ def set_ray_environment(address: str | None) -> None:
         # Processes ahead of any work lack the settings of a start, and `init` waits without end if they cannot start.
         os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        os.environ.update({name: value for name, value in NO_METRICS.items() if name not in os.environ})
+        os.environ.update({name: value for name, value in METRICS_DISABLED.items() if name not in os.environ})
         if "RAY_TMPDIR" not in os.environ:
             os.environ["RAY_TMPDIR"] = _make_ray_folder()
     else:
@@ -51,18 +51,18 @@ def set_ray_environment(address: str | None) -> None:
 
 def _make_ray_folder() -> str:
     """Make a folder for a Ray's logs and sockets, and remove those of this user's starts that have died."""
-    for owner in FOLDERS.glob(f"{PREFIX}*/{OWNER}"):
+    for owner in RAY_FOLDERS_PARENT.glob(f"{RAY_FOLDER_PREFIX}*/{RAY_FOLDER_OWNER_FILE}"):
         if owner.lstat().st_uid == os.getuid() and is_process_alive(read_json(owner) or {}) is False:
             shutil.rmtree(owner.parent, ignore_errors=True)
-    folder = tempfile.mkdtemp(prefix=PREFIX, dir=FOLDERS)
-    write_json(Path(folder, OWNER), describe_self(), durable=False)
+    folder = tempfile.mkdtemp(prefix=RAY_FOLDER_PREFIX, dir=RAY_FOLDERS_PARENT)
+    write_json(Path(folder, RAY_FOLDER_OWNER_FILE), describe_self(), durable=False)
     return folder
 
 
 def remove_ray_folder() -> None:
     """Remove the folder of a Ray that this process has started and shut down."""
     folder = Path(os.environ.get("RAY_TMPDIR", ""))
-    if (read_json(folder / OWNER) or {}).get("pid") == os.getpid():
+    if (read_json(folder / RAY_FOLDER_OWNER_FILE) or {}).get("pid") == os.getpid():
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -10,7 +10,7 @@ from ray.air.execution._internal import actor_manager
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 from ray.tune import Callback
 
-MAX_FAILURES = 2
+MAX_TRIAL_RESTARTS = 2
 """How often a trial whose process died runs again, from its last checkpoint, without coming further."""
 RAYLET_CHECK_SECONDS = 5.0
 

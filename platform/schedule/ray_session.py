@@ -29,7 +29,7 @@ BOOTSTRAP_FILE = Path("~/ray_bootstrap_config.yaml")
 """What `ray up` leaves on the head, and the autoscaler goes by: Ray 2.60 reports node types nowhere else."""
 KUBERAY_VARIABLE = "RAY_CLUSTER_NAME"
 NODE_WAIT_SECONDS = 120.0
-LOST_SECONDS, END_SECONDS = 20.0, 2.0
+HEAD_RETRY_SECONDS, INTERRUPTED_SHUTDOWN_SECONDS = 20.0, 2.0
 """How long Ray's head may be away (Ray ends this process after 60 s, without a word), and Ray's end after Ctrl-C."""
 
 
@@ -80,8 +80,8 @@ def check_head_responds(place: str) -> None:
 
 
 def report_lost_head(place: str, resume: str) -> None:
-    """Print how to go on, and end this thread, where Ray's head answers neither now nor LOST_SECONDS later."""
-    for wait in (0.0, LOST_SECONDS):
+    """Print how to go on, and end this thread, where Ray's head answers neither now nor HEAD_RETRY_SECONDS later."""
+    for wait in (0.0, HEAD_RETRY_SECONDS):
         time.sleep(wait)
         try:
             check_head_responds(place)
@@ -136,7 +136,7 @@ def check_ray_nodes(print_line: Callable[[str], None]) -> None:
 def end_session() -> None:
     """Shut Ray down; where one of its processes has stopped, which Ray would wait for, kill those started here."""
     try:
-        seconds = END_SECONDS if isinstance(sys.exception(), KeyboardInterrupt) else CONNECT_SECONDS
+        seconds = INTERRUPTED_SHUTDOWN_SECONDS if isinstance(sys.exception(), KeyboardInterrupt) else CONNECT_SECONDS
         call_within(seconds, "Ray to end", ray.shutdown)
     except TimeoutError:
         for process in psutil.Process().children(recursive=True):
@@ -153,7 +153,7 @@ def choose_placement(
     Raises InputError where the cluster cannot hold a trial: Tune would wait without end.
     """
     kinds = capacity.list_node_kinds(ray.nodes(), growth)
-    count, packed = capacity.count_concurrent(kinds, wanted), capacity.fits_on_one_node(kinds, wanted)
+    count, packed = capacity.count_parallel_trials(kinds, wanted), capacity.fits_on_one_node(kinds, wanted)
     if KUBERAY_VARIABLE in os.environ:  # what its autoscaler may start is not known here
         if max_concurrent is None:
             print_line("KubeRay may start nodes for more trials at a time: --max-concurrent N says for how many")

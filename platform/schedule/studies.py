@@ -8,16 +8,16 @@ import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.distributions import CategoricalDistribution as Unordered
 
-from platform.plan.spaces import StudySpace, get_by_path, nearest_value
+from platform.plan.spaces import StudySpace, find_nearest_value, get_by_path
 from search_spaces.schema.sweep import Axis, Range, Search
 from trainables import benchmarks
 from trainables.benchmarks.selection import pick_half_metrics
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 
-FAIL = optuna.trial.TrialState.FAIL
+FAILED_STATE = optuna.trial.TrialState.FAIL
 DEFAULT_SEARCH = Search()
-FLOOR_CONSTRAINT = "floor"
+UTILITY_FLOOR_CONSTRAINT = "floor"
 MAX_PROPOSALS = 200
 """Proposals in a row that were tried before, after which a space with ranges is taken to be searched."""
 GoalValues = tuple[float, ...] | None
@@ -52,7 +52,7 @@ class OptunaParameters:
 
     def encode(self, trial: Trial) -> dict[str, Any]:
         """Return the parameters of a trial; what lies outside of an axis is its nearest value."""
-        values = {path: nearest_value(self.axes[path], get_by_path(trial, path)) for path in self.distributions}
+        values = {path: find_nearest_value(self.axes[path], get_by_path(trial, path)) for path in self.distributions}
         return {
             path: value if isinstance(axis := self.axes[path], Range) else axis.index(value)
             for path, value in values.items()
@@ -156,8 +156,8 @@ class Study:
 
     def _tell(self, proposed: optuna.Trial, goals: GoalValues) -> None:
         if goals is not None and self.floor is not None:
-            proposed.set_constraint(FLOOR_CONSTRAINT, self.floor - goals[-1])
-        self.study.tell(proposed, goals, state=FAIL if goals is None else None)
+            proposed.set_constraint(UTILITY_FLOOR_CONSTRAINT, self.floor - goals[-1])
+        self.study.tell(proposed, goals, state=FAILED_STATE if goals is None else None)
 
     def _enqueue(self, key: str) -> optuna.Trial:
         """Return Optuna's trial of a point that was chosen here."""
@@ -175,7 +175,7 @@ class Study:
             if trial is not None and trial.id() not in self.asked:
                 self.trials[trial.id()] = trial
                 return trial.id(), proposed
-            self.study.tell(proposed, state=FAIL)
+            self.study.tell(proposed, state=FAILED_STATE)
         return None
 
     def _search_grid(self) -> tuple[str, optuna.Trial]:
@@ -184,6 +184,6 @@ class Study:
         places = {key: self.parameters.encode(trial) for key, trial in self.trials.items() if key not in self.asked}
         key = min(places, key=lambda key: self.parameters.grid_distance(places[key], proposed.params))
         if places[key] != proposed.params:
-            self.study.tell(proposed, state=FAIL)
+            self.study.tell(proposed, state=FAILED_STATE)
             proposed = self._enqueue(key)
         return key, proposed

@@ -72,16 +72,16 @@ class WeightPruner:
         self.trials = {trial.id(): trial for trial in plan.trials}
         self.utilities = read_target_utilities(plan, store)
         for study in plan.trials_by_study():
-            self.prune(study)
+            self.prune_study(study)
 
     def prune_after_trial(self, trial: Trial) -> None:
         """Delete the weights that are not kept any more, of a trial's study and of the trial that it goes on from."""
         self.trials[trial.id()] = trial
-        self.prune(trial.study())
+        self.prune_study(trial.study())
         if trial.earlier_id:
-            self.prune(self.trials[trial.earlier_id].study())
+            self.prune_study(self.trials[trial.earlier_id].study())
 
-    def prune(self, study: str) -> None:
+    def prune_study(self, study: str) -> None:
         """Delete the weights of a study's measured trials that `choice` does not keep."""
         known = [key for key, trial in self.trials.items() if trial.study() == study]
         found = {key for key in known if self.store.has_weights(key)}

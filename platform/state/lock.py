@@ -1,7 +1,7 @@
 """The lock of a sweep, so that it has one driver: STORAGE/sweeps/NAME-HASH.lock says whose it is.
 
 The driver holds filelock's lock on a file beside it as long as it runs; however it ends, the kernel gives that back.
-An object store has no locks: there a driver of another machine is taken for dead if it writes no note in WATCH_SECONDS.
+An object store has no locks: there another machine's driver is taken for dead without a note in LOCK_WATCH_SECONDS.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from trainables.common.errors import InputError, StoreUnreachable
 from trainables.storage.atomic_files import parse_json_object, write_json
 from trainables.storage.folder_storage import Storage
 
-NOTE_SECONDS, WATCH_SECONDS, END_SECONDS = 15.0, 45.0, 2.0
+LOCK_REFRESH_SECONDS, LOCK_WATCH_SECONDS, LOCK_TIMEOUT_SECONDS = 15.0, 45.0, 2.0
 """Between two notes of a driver; that one of another machine is watched; that a killed one, or a note, may go on."""
 LockOwner = dict[str, Any]
 """A process, its command, since when, and when it last wrote this; empty if it cannot be read."""
@@ -45,7 +45,7 @@ def hold_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(FileLock(path.with_name(f".{path.name}.guard"), END_SECONDS))
+            stack.enter_context(FileLock(path.with_name(f".{path.name}.guard"), LOCK_TIMEOUT_SECONDS))
             found = read_lock(store, path)
             if found and store.is_remote and _runs(found, store, path):
                 raise InputError(_explain_refusal(found, store, path))
@@ -55,7 +55,7 @@ def hold_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
         except OSError as error:
             raise InputError(f"--storage: cannot write the lock '{path}': {error.strerror}") from error
         try:
-            with call_periodically(note, NOTE_SECONDS):
+            with call_periodically(note, LOCK_REFRESH_SECONDS):
                 yield
         finally:
             with contextlib.suppress(OSError, StoreUnreachable):
@@ -82,15 +82,15 @@ def call_periodically(action: Callable[[], object], seconds: float) -> Iterator[
         yield
     finally:
         over.set()
-        thread.join(END_SECONDS)
+        thread.join(LOCK_TIMEOUT_SECONDS)
 
 
 def _runs(owner: LockOwner, store: Storage, path: Path) -> bool:
     """Return whether an owner still runs: of this machine by its process, of another one by its next note."""
     alive = process_identity.is_process_alive(owner)
     if alive is None:
-        cli.print_line(f"{path.stem} was run on {owner['host']}; watching it for {WATCH_SECONDS:.0f} s")
-        time.sleep(WATCH_SECONDS)
+        cli.print_line(f"{path.stem} was run on {owner['host']}; watching it for {LOCK_WATCH_SECONDS:.0f} s")
+        time.sleep(LOCK_WATCH_SECONDS)
         alive = read_lock(store, path) not in (None, owner)
     return alive
 

@@ -10,7 +10,7 @@ from typing import Any
 from platform.plan.plan import Plan
 from platform.state.lock import read_lock
 from platform.state.trial_outcomes import SweepState
-from search_spaces.schema.sweep import Axis, axis_to_json
+from search_spaces.schema.sweep import Axis, convert_axis_to_json
 from trainables.common import process_identity, provenance
 from trainables.common.cli import print_line
 from trainables.common.errors import InputError
@@ -95,7 +95,7 @@ def _unite_axes(earlier: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[st
     """Return the axes of all starts as JSON: their values together, or the last range."""
     found = dict(earlier)
     for path, axis in axes.items():
-        written, known = axis_to_json(axis), earlier.get(path, [])
+        written, known = convert_axis_to_json(axis), earlier.get(path, [])
         ranged = [one for one in (written, known) if isinstance(one, dict)]
         found[path] = ranged[0] if ranged else list(dict.fromkeys((*known, *written)))
     return found

@@ -25,9 +25,9 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile, read_sweep
 from trainables.training.task_vectors import forget_batches
 
-Results = dict[str, dict[str, Any]]
+ResultsByTrial = dict[str, dict[str, Any]]
 """result.json by trial id."""
-PACKAGES = ("torch", "transformers", "deepspeed")
+KEY_PACKAGES = ("torch", "transformers", "deepspeed")
 """Packages whose change may change a trial's numbers."""
 
 
@@ -59,7 +59,7 @@ class SweepState:
     @property
     def failed_outcomes(self) -> dict[str, str]:
         """Outcomes of trials that failed and count as done, by id."""
-        return {key: self.outcomes[key] for key in self.outcomes if key in self.done and self.outcomes[key] in FAILURES}
+        return {key: one for key, one in self.outcomes.items() if key in self.done and one in FAILURES}
 
     @cached_property
     def remaining(self) -> list[Trial]:
@@ -146,7 +146,7 @@ def read_target_utilities(plan: Plan, store: Storage) -> dict[str, float | None]
     }
 
 
-def read_trial_results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, list[Path]]:
+def read_trial_results(trial_ids: Iterable[str], store: Storage) -> tuple[ResultsByTrial, list[Path]]:
     """Return the results by trial id, and the files of results that cannot be read: their trials run again."""
     read = {key: store.result(key) for key in trial_ids}
     damaged = [store.trial(key) / RESULT for key, result in read.items() if result is None and store.has(key)]
@@ -156,7 +156,8 @@ def read_trial_results(trial_ids: Iterable[str], store: Storage) -> tuple[Result
 def count_outcomes(sweep: SweepFile, store: Storage) -> dict[str, int]:
     """Count a manifest's trials by outcome, also those that no trial has; `missing` have no result yet."""
     found = Counter((store.result(key) or {"status": "missing"})["status"] for key in sweep.trials)
-    return {"total": len(sweep.trials), **dict.fromkeys((*EVALUATED, "diverged", *FAILURES, "missing"), 0), **found}
+    kinds = (*EVALUATED, "diverged", *FAILURES, "missing")
+    return {"total": len(sweep.trials), **dict.fromkeys(kinds, 0), **found}
 
 
 def normalise_failure_cause(result: dict[str, Any]) -> str:
@@ -187,7 +188,7 @@ def _find_difference(made: Mapping[str, Any]) -> str | None:
         return None
     here = provenance.collect_provenance(str(config.get("method")), str(config.get("rectifier", {}).get("name")))
     parts = [] if made.get("code") == here["code"] else [_describe_code(made)]
-    parts += [f"{name} {versions.get(name)}" for name in PACKAGES if versions.get(name) != here["versions"][name]]
+    parts += [f"{name} {versions.get(name)}" for name in KEY_PACKAGES if versions.get(name) != here["versions"][name]]
     return ", ".join(parts) or None
 
 

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from platform.plan import overrides
-from platform.plan.build import Problems, make_plan
+from platform.plan.build import ProblemCollector, make_plan
 from platform.plan.plan import Plan
-from platform.schedule import capacity
+from platform.schedule.capacity import describe_local_shortages, estimate_parallel_trials, share_gpu_among_trials
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState, add_code_change_warnings, read_sweep_state
 from platform.sweep.dry_run import convert_plan_to_json, format_dry_run
@@ -25,7 +25,7 @@ from trainables.storage.file_names import FAILURES
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
-look_option, choose_option, where_option, again_option = (
+preview_option, choice_option, location_option, restart_option = (
     partial(typer.Option, rich_help_panel=group)
     for group in ("Look before", "Which trials", "Where, and within what", "After an earlier start")
 )
@@ -34,28 +34,28 @@ look_option, choose_option, where_option, again_option = (
 @cli.wrap_as_command
 def main(
     name: Annotated[str | None, typer.Argument(help="Sweep to run; --list names them.")] = None,
-    list_: Annotated[bool, look_option("--list", help="List the sweeps.")] = False,
-    dry_run: Annotated[bool, look_option("--dry-run", help="Say what would run, and touch nothing.")] = False,
-    as_json: Annotated[bool, look_option("--json", hidden=True, help="With --list or --dry-run: JSON.")] = False,
-    only: Annotated[list[str] | None, choose_option(metavar="FIELD=V1,V2", help="These trials only.")] = None,
-    set_: Annotated[list[str] | None, choose_option("--set", metavar="PATH=V1,V2", help="In every trial.")] = None,
-    seeds: Annotated[str | None, choose_option(metavar="0,1,2", help="Seeds, or 0-4.")] = None,
+    list_: Annotated[bool, preview_option("--list", help="List the sweeps.")] = False,
+    dry_run: Annotated[bool, preview_option("--dry-run", help="Say what would run, and touch nothing.")] = False,
+    as_json: Annotated[bool, preview_option("--json", hidden=True, help="With --list or --dry-run: JSON.")] = False,
+    only: Annotated[list[str] | None, choice_option(metavar="FIELD=V1,V2", help="These trials only.")] = None,
+    set_: Annotated[list[str] | None, choice_option("--set", metavar="PATH=V1,V2", help="In every trial.")] = None,
+    seeds: Annotated[str | None, choice_option(metavar="0,1,2", help="Seeds, or 0-4.")] = None,
     strategy: Annotated[
-        str | None, choose_option(help="grid, paper or optuna; else the sweep's own, mostly grid.")
+        str | None, choice_option(help="grid, paper or optuna; else the sweep's own, mostly grid.")
     ] = None,
-    trials: Annotated[int | None, choose_option(min=1, help="optuna: points of each study.")] = None,
+    trials: Annotated[int | None, choice_option(min=1, help="optuna: points of each study.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
-    cluster: Annotated[str | None, where_option(metavar="FILE", help="Run there: ray up's or KubeRay's.")] = None,
-    address: Annotated[str | None, where_option(hidden=True, help="A running Ray cluster.")] = None,
-    max_concurrent: Annotated[int | None, where_option(min=1, hidden=True, help="Trials at a time.")] = None,
-    gpu_hours: Annotated[float | None, where_option(hidden=True, help="Begin no trial beyond so many.")] = None,
-    minutes: Annotated[float | None, where_option(help="Begin no trial so many after the first.")] = None,
-    kept: Annotated[str, where_option("--keep", help="pareto, best, all or none.")] = "pareto",
-    resume: Annotated[bool, again_option("--resume", help="Run what is missing of an unfinished sweep.")] = False,
-    new: Annotated[bool, again_option("--new", help="Set old results aside and run again.")] = False,
-    retry_failed: Annotated[bool, again_option("--retry-failed", help="Run failed trials again, too.")] = False,
+    cluster: Annotated[str | None, location_option(metavar="FILE", help="Run there: ray up's or KubeRay's.")] = None,
+    address: Annotated[str | None, location_option(hidden=True, help="A running Ray cluster.")] = None,
+    max_concurrent: Annotated[int | None, location_option(min=1, hidden=True, help="Trials at a time.")] = None,
+    gpu_hours: Annotated[float | None, location_option(hidden=True, help="Begin no trial beyond so many.")] = None,
+    minutes: Annotated[float | None, location_option(help="Begin no trial so many after the first.")] = None,
+    kept: Annotated[str, location_option("--keep", help="pareto, best, all or none.")] = "pareto",
+    resume: Annotated[bool, restart_option("--resume", help="Run what is missing of an unfinished sweep.")] = False,
+    new: Annotated[bool, restart_option("--new", help="Set old results aside and run again.")] = False,
+    retry_failed: Annotated[bool, restart_option("--retry-failed", help="Run failed trials again, too.")] = False,
     reason: Annotated[
-        str | None, again_option(hidden=True, help="--retry-failed: failed, out_of_memory or lost only.")
+        str | None, restart_option(hidden=True, help="--retry-failed: failed, out_of_memory or lost only.")
     ] = None,
 ) -> int:
     """Run a named sweep: make what its trials share, run them, write the report.
@@ -79,10 +79,10 @@ def main(
     store = _open_storage(location)
     plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
     if sweep.resources.share_gpus:
-        sweep = sweep.model_copy(update={"resources": capacity.share_gpu_among_trials(plan, options.address)})
+        sweep = sweep.model_copy(update={"resources": share_gpu_among_trials(plan, options.address)})
         plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
     state, slots, aside = _check_plan(plan, store, options)
-    lacks = capacity.describe_local_shortages(sweep.resources, options.address)
+    lacks = describe_local_shortages(sweep.resources, options.address)
     if dry_run:
         document = convert_plan_to_json(state, store, options.keep, slots, aside=aside, lacks=lacks)
         cli.print_line(json.dumps(document, indent=2) if as_json else "\n".join(format_dry_run(state, document, slots)))
@@ -121,7 +121,7 @@ def _check_plan(plan: Plan, store: Storage, options: StartOptions) -> tuple[Swee
     state = read_sweep_state(plan, store, failures if options.retry_failed else ())
     aside = len(state.outcomes) + len(state.damaged) if options.new else 0
     state = add_code_change_warnings(SweepState(state.plan, {}), store) if options.new else state
-    slots = capacity.estimate_slots(plan.sweep.resources, state.number_to_run, options.max_concurrent, options.address)
+    slots = estimate_parallel_trials(plan.sweep.resources, state.number_to_run, options.max_concurrent, options.address)
     return state, slots, aside
 
 
@@ -143,7 +143,7 @@ def _load_sweep(name: str) -> Sweep:
 
 def _print_sweeps(as_json: bool) -> int:
     """Print every sweep whose file is right, then raise InputError if one is wrong."""
-    problems = Problems()
+    problems = ProblemCollector()
     sweeps = [sweep for name in list_sweep_names() if (sweep := problems.collect_from(_load_sweep, name))]
     width = max(len(sweep.name) for sweep in sweeps)
     if as_json:

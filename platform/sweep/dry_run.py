@@ -6,11 +6,11 @@ from typing import Any
 
 from platform.plan import costs
 from platform.plan.plan import Plan
-from platform.schedule.capacity import TOLERANCE
+from platform.schedule.capacity import GPU_TOLERANCE
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState
 from platform.sweep.hub_download import describe_start_needs
-from search_spaces.schema.sweep import Range, axis_to_json
+from search_spaces.schema.sweep import Range, convert_axis_to_json
 from trainables.benchmarks.own import row_files
 from trainables.common.wording import format_bytes, format_count, format_duration, format_hours
 from trainables.storage.folder_storage import Storage
@@ -46,7 +46,7 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
     if 0 < resources.gpus < 1 and plan.largest_memory_need:
         whole = f" of {resources.gpu_memory:g} GB" if resources.gpu_memory else ""
         each = f"{plan.largest_memory_need.fit.peak.total / 1e9:.1f} GB{whole} each"
-        yield f"{format_count(int(1 / resources.gpus + TOLERANCE), 'trial')} run side by side on each GPU ({each})"
+        yield f"{format_count(int(1 / resources.gpus + GPU_TOLERANCE), 'trial')} run side by side on each GPU ({each})"
     if document["seconds"] is not None:
         hours = f"{format_hours(document['gpu_hours'])} GPU-hours in all, " if document["gpu_hours"] else ""
         passed = f"about {format_duration(document['seconds'])} with {format_count(slots, 'trial')} at a time"
@@ -138,7 +138,7 @@ def convert_plan_to_json(
         "storage": store.location,
         "trials": trials,
         "studies": studies,
-        "axes": {path: axis_to_json(axis) for path, axis in plan.sweep.axes.items()},
+        "axes": {path: convert_axis_to_json(axis) for path, axis in plan.sweep.axes.items()},
         "models": [recipe.id() for recipe in plan.recipes],
         "resources": plan.sweep.resources.model_dump(mode="json"),
         "memory": [need.to_json_dict() for need in plan.needs],

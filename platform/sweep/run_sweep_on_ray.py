@@ -114,7 +114,7 @@ def run_trials_on_tune(
         storage_path=str(folder),
         callbacks=[reporter, ray_failures.RayletWatch()],
         verbose=0,
-        failure_config=tune.FailureConfig(max_failures=ray_failures.MAX_FAILURES),
+        failure_config=tune.FailureConfig(max_failures=ray_failures.MAX_TRIAL_RESTARTS),
         checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
     )
     tune_config = tune.TuneConfig(

@@ -39,7 +39,7 @@ from trainables.storage.folder_storage import Storage, move_to_dated_folder, rem
 from trainables.storage.opening import format_storage_option
 from trainables.storage.sweep_file import read_sweep
 
-AFTER_QUICKSTART = "tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"
+QUICKSTART_FOLLOW_UP = "tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"
 
 
 def run_sweep_under_lock(state: SweepState, store: Storage, options: StartOptions) -> int:
@@ -202,7 +202,7 @@ def suggest_next_command(plan: Plan, command: str, store: Storage) -> str:
         if store.exists(store.root / "exports" / trial.id()):
             return f"python -m trainables.chat {trial.id()}{storage}   (the model that was written)"
     if plan.sweep.name == "quickstart":
-        return f".venv/bin/python -m platform.sweep {AFTER_QUICKSTART}   (TOFU's real rows, 10 of its 165 trials)"
+        return f".venv/bin/python -m platform.sweep {QUICKSTART_FOLLOW_UP}   (TOFU's real rows, 10 of its 165 trials)"
     if len({trial.seed for trial in plan.trials}) == 1 and plan.strategy != "optuna" and "seed=" not in command:
         return f"{format_resume_command(command, storage)} --seeds 0,1,2   (one seed gives no verdict)"
     return f"python -m trainables.export ID --output DIR{storage}   (ID: the report's column Trial)"

@@ -24,7 +24,7 @@ from trainables.storage.folder_storage import Storage
 from trainables.trial import record
 from trainables.trial.progress import describe_progress, format_progress_columns, read_progress
 
-PLAIN_SECONDS, BARS_SECONDS = 30.0, 1.0
+PLAIN_LINE_SECONDS, BAR_REFRESH_SECONDS = 30.0, 1.0
 """Between two plain lines of where a sweep stands, and between two looks at its running trials."""
 MAX_TRIALS_SHOWN = 12
 
@@ -49,12 +49,12 @@ class TrialCounts:
     def start_trial(self, trial: Trial) -> None:
         self.running[trial.id()] = (self.label(trial), time.monotonic())
 
-    def seconds_of(self, trial_id: str) -> float:
+    def get_trial_seconds(self, trial_id: str) -> float:
         now = time.monotonic()
         return now - self.running.get(trial_id, ("", now))[1]
 
     def end_trial(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        self.seconds.append(self.seconds_of(trial_id))
+        self.seconds.append(self.get_trial_seconds(trial_id))
         self.running.pop(trial_id, None)
         self.failed += result["status"] in FAILURES
         self.done += result["status"] not in FAILURES
@@ -87,7 +87,7 @@ class ProgressScreen:
     def show(self, counts: TrialCounts, store: Storage, *, last: bool = False) -> None:
         """Show where the sweep stands, if it is time to."""
         terminal = self.bars.console.is_terminal
-        if not last and time.monotonic() - self.shown < (BARS_SECONDS if terminal else PLAIN_SECONDS):
+        if not last and time.monotonic() - self.shown < (BAR_REFRESH_SECONDS if terminal else PLAIN_LINE_SECONDS):
             return
         self.shown, said = time.monotonic(), str(counts)
         if counts.remaining > 0 and not counts.running:
@@ -144,7 +144,7 @@ class TrialCallback(StatelessCallback):
 
     def _end(self, tune_trial: Any, cause: str) -> None:
         trial = parse_tune_trial(tune_trial)
-        key, seconds = trial.id(), self.counts.seconds_of(trial.id())
+        key, seconds = trial.id(), self.counts.get_trial_seconds(trial.id())
         synced = self.store.try_download_trial(key)
         written = self.store.result(key)
         if written is None and synced:

@@ -1,9 +1,9 @@
 """Llama 3.2 with 1B and 3B parameters, Llama 3.1 with 8B."""
 
-from search_spaces.schema.backbones import list_open_unlearning_models, tofu_backbone
+from search_spaces.schema.backbones import list_open_unlearning_models, make_tofu_backbone
 from trainables.config.settings import ModelShape
 
-LLAMA32_1B = tofu_backbone(
+LLAMA32_1B = make_tofu_backbone(
     "meta-llama/Llama-3.2-1B-Instruct",
     template="llama3",
     shape=ModelShape(
@@ -11,7 +11,7 @@ LLAMA32_1B = tofu_backbone(
     ),
     published=list_open_unlearning_models("Llama-3.2-1B-Instruct"),
 )
-LLAMA32_3B = tofu_backbone(
+LLAMA32_3B = make_tofu_backbone(
     "meta-llama/Llama-3.2-3B-Instruct",
     template="llama3",
     shape=ModelShape(
@@ -19,7 +19,7 @@ LLAMA32_3B = tofu_backbone(
     ),
     published=list_open_unlearning_models("Llama-3.2-3B-Instruct"),
 )
-LLAMA31_8B = tofu_backbone(
+LLAMA31_8B = make_tofu_backbone(
     "meta-llama/Llama-3.1-8B-Instruct",
     template="llama3",
     shape=ModelShape(

@@ -37,7 +37,7 @@ def make_tofu_finetuning(lr: float) -> Training:
     return Training(lr=lr, epochs=5, batch_size=32, schedule="linear", warmup_steps=125, weight_decay=0.01)
 
 
-def tofu_backbone(
+def make_tofu_backbone(
     path: str, *, template: str, shape: ModelShape, published: tuple[tuple[str, Model], ...] = ()
 ) -> Backbone:
     """Return a backbone that is called as its base on the hub, fine-tuned by TOFU's recipe and unlearned at 1e-5."""

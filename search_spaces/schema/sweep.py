@@ -69,7 +69,7 @@ def list_allowed_axis_paths() -> tuple[str, ...]:
 
 
 @cache
-def setting_type_adapter(path: str) -> TypeAdapter[Any]:
+def make_setting_type_adapter(path: str) -> TypeAdapter[Any]:
     """Return the type of a setting of trials."""
     section, _, name = path.rpartition(".")
     sections: dict[str, Any] = {"benchmark": settings.Benchmark, **SECTIONS}
@@ -81,7 +81,7 @@ def setting_type_adapter(path: str) -> TypeAdapter[Any]:
 def parse_axis_value(path: str, value: Any) -> Any:
     """Return one value of an axis in its field's type. Raises ValueError that repeats it."""
     try:
-        return setting_type_adapter(path).validate_python(value)
+        return make_setting_type_adapter(path).validate_python(value)
     except ValidationError as error:
         words = dict.fromkeys(item["msg"].removeprefix("Value error, ") for item in error.errors())
         raise ValueError(f"{path}: {' or '.join(words)} (got {value!r})") from error
@@ -101,7 +101,7 @@ def parse_axis(path: str, axis: Any) -> Axis:
     return tuple(parse_axis_value(path, value) for value in axis)
 
 
-def axis_to_json(axis: Axis) -> Any:
+def convert_axis_to_json(axis: Axis) -> Any:
     return {"low": axis.low, "high": axis.high, "log": axis.log} if isinstance(axis, Range) else list(axis)
 
 

@@ -95,7 +95,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
     found = Jobs()
     for name, value in {**SECRETS, "MLFLOW_TRACKING_URI": SERVER}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(submit, "open_client", lambda place: contextlib.nullcontext(found))
+    monkeypatch.setattr(submit, "open_job_client", lambda place: contextlib.nullcontext(found))
     yield found
     assert found.sent
     assert not [secret for secret in HIDDEN if secret in found.sent]

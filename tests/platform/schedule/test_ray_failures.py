@@ -22,7 +22,7 @@ from platform.schedule import ray_failures
 def test_a_trial_goes_on_as_long_as_it_comes_further(steps: list[int], ended: int | None) -> None:
     """By Tune's own rule, at deaths after these steps: two that come no further are excused, the third one is not."""
     metadata = SimpleNamespace(num_failures=0)
-    trial: Any = SimpleNamespace(trial_id="a", run_metadata=metadata, max_failures=ray_failures.MAX_FAILURES)
+    trial: Any = SimpleNamespace(trial_id="a", run_metadata=metadata, max_failures=ray_failures.MAX_TRIAL_RESTARTS)
     reset, last = ray_failures.RayletWatch(), None
     for number, step in enumerate(steps):
         for seen in range(0, step + 1, 5):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ray.tune.search import Searcher
 
 from platform.plan.spaces import StudySpace
-from platform.schedule.studies import FLOOR_CONSTRAINT, Study, read_goal_values
+from platform.schedule.studies import UTILITY_FLOOR_CONSTRAINT, Study, read_goal_values
 from platform.sweep.run_sweep_on_ray import OptunaTrialQueue, TrialQueue
 from search_spaces.schema.sweep import Axis, Range, Search
 from trainables import benchmarks
@@ -194,7 +194,7 @@ def test_a_search_may_have_other_goals() -> None:
     studies.on_trial_complete("t0", found) if studies.next_trial("t0") else None
     (told,) = study.study.trials
     assert told.values == [-0.2, -2.0, 0.5]
-    assert told.constraints == {FLOOR_CONSTRAINT: pytest.approx(-0.1)}
+    assert told.constraints == {UTILITY_FLOOR_CONSTRAINT: pytest.approx(-0.1)}
     for names, words in (
         (("extraction_strenght", "model_utility"), "did you mean 'extraction_strength'"),
         (("exact_memorisation", "model_utility"), "is not measured on tofu"),

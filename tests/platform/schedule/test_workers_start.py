@@ -92,7 +92,7 @@ def test_a_ray_of_our_own_opens_no_port_of_metrics(
 
 def test_a_start_removes_the_folders_of_starts_that_have_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that live, here or in another container, and those of others stay."""
-    monkeypatch.setattr(ray_environment, "FOLDERS", tmp_path)
+    monkeypatch.setattr(ray_environment, "RAY_FOLDERS_PARENT", tmp_path)
     monkeypatch.setattr(os, "environ", {"HOME": str(tmp_path)})
     ended = subprocess.Popen(["true"])
     ended.wait()

@@ -133,4 +133,4 @@ def test_trials_side_by_side(
     monkeypatch.setattr(capacity.os, "sched_getaffinity", lambda pid: range(8), raising=False)
     monkeypatch.setattr(capacity.os, "cpu_count", lambda: 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert capacity.estimate_slots(Resources(cpus=2), 15, most, address) == slots
+    assert capacity.estimate_parallel_trials(Resources(cpus=2), 15, most, address) == slots

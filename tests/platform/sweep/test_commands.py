@@ -141,5 +141,5 @@ def test_storage_that_cannot_be_written(small: Small, tmp_path: Path) -> None:
 
 
 def test_the_quickstart_ends_with_a_command_that_can_be_typed(small: Small, tmp_path: Path) -> None:
-    words = start.AFTER_QUICKSTART.removeprefix("tofu_tiny ")
+    words = start.QUICKSTART_FOLLOW_UP.removeprefix("tofu_tiny ")
     assert "strategy grid, 10 trials, 0 done" in dry_run(small, tmp_path, *words.split())
