@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from trainables.common import provenance
-from trainables.common.provenance import ROOT
+from trainables.common.provenance import CODE_ROOT
 
 
 def shared_path(*parts: str) -> Path:
     """Return where data and models are that nobody named: in UNLEARN_SHARED, else in `shared` beside the checkout."""
-    return Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared")).joinpath(*parts)
+    return Path(os.environ.get("UNLEARN_SHARED", CODE_ROOT.parent / "shared")).joinpath(*parts)
 
 
 def make_parser(doc: str | None) -> argparse.ArgumentParser:
@@ -33,7 +33,7 @@ def _new_file(text: str) -> Path:
 
 
 def run_python(
-    *command: object, python: str | Path = sys.executable, folder: Path = ROOT, **variables: str
+    *command: object, python: str | Path = sys.executable, folder: Path = CODE_ROOT, **variables: str
 ) -> tuple[float, str]:
     """Run Python with these arguments and variables in a folder; return wall-clock seconds and what was printed.
 

@@ -151,7 +151,7 @@ def measure_trial(options: argparse.Namespace) -> Iterator[Row]:
         yield {"model": options.model.name, "process_seconds": seconds}
         command = [sys.executable, "-m", "platform.sweep", "own", *typed, "--max-concurrent", "1", "--storage", folder]
         started = time.perf_counter()
-        with subprocess.Popen(command, cwd=_script.ROOT, stdout=subprocess.DEVNULL) as sweep:
+        with subprocess.Popen(command, cwd=_script.CODE_ROOT, stdout=subprocess.DEVNULL) as sweep:
             try:
                 while sweep.poll() is None:
                     if first is None and any(place.glob("shared/making/*")):  # a loaded model begins to be evaluated

@@ -16,7 +16,7 @@ _path = os.path.join(os.path.dirname(os.__file__), "platform.py")
 exec(SourceFileLoader("platform", _path).get_code("platform") or "", globals())  # None only of extension modules
 
 if sys.argv[:1] == ["-m"] and sys.orig_argv[2:3] and sys.orig_argv[2].startswith("platform."):
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while a command imports: `run_guarded` takes it from there
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # while a command imports: then `run_for_exit_status` takes Ctrl-C
 
 if TYPE_CHECKING:
 

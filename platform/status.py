@@ -22,7 +22,7 @@ from trainables.common import cli, process_identity
 from trainables.common.wording import format_bytes, format_count, format_duration
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.file_names import CONFIG, ERROR, FAILURES, LOST
+from trainables.storage.file_names import CONFIG, ERROR, FAILED_STATUSES, LOST
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import format_storage_option, open_storage
 from trainables.storage.sweep_file import SweepFile
@@ -65,7 +65,7 @@ def summarise_sweep_status(sweep: SweepFile, store: Storage) -> dict[str, Any]:
             alive[found.pop("alive")].append({"id": key} | found | {"label": _label(config, key, sweep.varied_axes)})
     running = alive[True]
     outcomes = Counter(result["status"] for result in results.values())
-    failed = sum(outcomes[name] for name in FAILURES if name != LOST)
+    failed = sum(outcomes[name] for name in FAILED_STATUSES if name != LOST)
     total = sweep.planned_trials
     done = len(results) - failed - outcomes[LOST]
     left = max(0, total - done - failed - len(running))
@@ -131,7 +131,7 @@ def _group_failures(results: ResultsByTrial, store: Storage) -> list[dict[str, A
     """Return the trials that failed by outcome and cause, the most frequent first."""
     groups: dict[tuple[str, str], list[str]] = {}
     for key, result in results.items():
-        if result["status"] in FAILURES:
+        if result["status"] in FAILED_STATUSES:
             groups.setdefault((result["status"], normalise_failure_cause(result)), []).append(key)
     found = []
     for (status, reason), keys in groups.items():
@@ -166,7 +166,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     tally = [f"{state} {count}" for state, count in counts.items() if state != "total"] + [f"of {counts['total']}"]
     yield " | ".join(tally if left is None else [*tally, f"about {format_duration(left)} left"])
     for name, count in found["outcomes"].items():
-        if name not in ("finished", *FAILURES):
+        if name not in ("finished", *FAILED_STATUSES):
             yield f"done, but {name}: {count}"
     yield from _under_way(found)
     so_far = " so far" if counts["left"] else ""

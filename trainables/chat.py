@@ -14,7 +14,7 @@ from trainables.config.settings import Model
 from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial_id
 
-BATCH, MAX_TOKENS = 16, 200
+QUESTIONS_PER_BATCH, MAX_ANSWER_TOKENS = 16, 200
 """How many questions of a file or of options are answered together, and the most tokens of an answer."""
 
 
@@ -33,7 +33,7 @@ def main(
 
     from trainables.benchmarks.own.model_answers import generate_answers
     from trainables.data.conversations import make_encoder
-    from trainables.training.memory import CPU_TOKENS
+    from trainables.training.memory import CPU_PASS_TOKENS
     from trainables.training.model_files import load_model_and_tokenizer
     from trainables.trial.export.model_folder import fetch_weights
 
@@ -50,9 +50,9 @@ def main(
     encoder, network = make_encoder("chat", tokenizer), network.to("cuda" if torch.cuda.is_available() else "cpu")
     lines = filter(None, map(str.strip, ask or sys.stdin or ()))
     # Who types, also through a pipe, waits for each answer; those of options or a file come together, which is faster.
-    at_once = BATCH if ask or (sys.stdin and stat.S_ISREG(os.fstat(0).st_mode)) else 1
+    at_once = QUESTIONS_PER_BATCH if ask or (sys.stdin and stat.S_ISREG(os.fstat(0).st_mode)) else 1
     while questions := list(itertools.islice(lines, at_once)):
-        answers = generate_answers(network, encoder, questions, CPU_TOKENS, MAX_TOKENS)
+        answers = generate_answers(network, encoder, questions, CPU_PASS_TOKENS, MAX_ANSWER_TOKENS)
         for question, answer in zip(questions, answers, strict=True):
             cli.print_line(f"> {question}\n{answer}")
     return 0

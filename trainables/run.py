@@ -43,7 +43,7 @@ def _check_free(trial: Trial, store: Storage) -> None:
             f"CONFIG: process {owner['pid']} on {owner['host']} is at trial {trial.id()} in {store.location}; wait for "
             f"its end, or {other}"
         )
-    if store.has(trial.id()):
+    if store.has_result(trial.id()):
         status = (store.result(trial.id()) or {}).get("status", "damaged")
         raise InputError(f"CONFIG: trial {trial.id()} has a result already ({status}) in {folder}; {other}")
 

@@ -33,7 +33,7 @@ def main(
         bool, typer.Option("--sweep", help="Relearn with several rows, rates around --lr and steps; report the worst.")
     ] = False,
     attack: Annotated[
-        Path | None, typer.Option(help=f"The relearnings of a sweep in a file ({attacks.ATTACKERS}); no --lr needed.")
+        Path | None, typer.Option(help=f"The relearnings of a sweep in a file ({attacks.WORST_FILE}); no --lr needed.")
     ] = None,
     samples: Annotated[
         int, typer.Option(help="Sample so many answers to each forget question (128); report leak@k.", min=0)
@@ -56,10 +56,10 @@ def main(
     fields = {"split": split, "data": data, "template": template, "dialect": dialect, "limit": limit}
     given = {name: value for name, value in fields.items() if value is not None}
     attackers = attacks.read_relearning_attacks(attack, "--attack") if attack else None
-    wanted = [attacks.SWEEP] if sweep or attackers else []
+    wanted = [attacks.RELEARNINGS] if sweep or attackers else []
     wanted += (chosen or ("" if wanted or samples else "all")).split(",")
     names = attacks.choose_attacks(wanted, "--attacks") if any(wanted) or not samples else []
-    names += [attacks.SAMPLING] if samples else []
+    names += [attacks.ANSWER_SAMPLES] if samples else []
     lr = attackers.attackers[0].lr if attackers and lr is None else lr
     attacks.check_learning_rate(names, lr, "--lr")
     if output:
@@ -73,11 +73,11 @@ def main(
         inputs = attack_models.make_attack_inputs_from_trial(resolve_trial_id(model, store), store)
     shares, results = attack_models.run_attacks(inputs, names, lr, seed, store, attackers, samples)
     if output:
-        atomic_files.write_json(output, {"measure": attacks.MEASURE_NAME, "shares": shares, "results": results})
+        atomic_files.write_json(output, {"measure": attacks.RECOVERY_MEASURE, "shares": shares, "results": results})
     if shares:
         _print_shares(shares)
     if samples:
-        _print_leaks({role: found.get(attacks.SAMPLING, {}).get("points", {}) for role, found in results.items()})
+        _print_leaks({role: found.get(attacks.ANSWER_SAMPLES, {}).get("points", {}) for role, found in results.items()})
     return 0
 
 

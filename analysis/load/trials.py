@@ -19,7 +19,7 @@ from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, drop_fingerprinted_paths, remove_planning_resources
 from trainables.storage import opening
-from trainables.storage.file_names import CONFIG, EVALUATED, RESULT
+from trainables.storage.file_names import CONFIG, EVALUATED_STATUSES, RESULT
 from trainables.storage.folder_storage import Storage, StoredConfig, read_valid_json
 from trainables.storage.sweep_file import RETRAINED, SweepFile, find_sweeps_by_name
 
@@ -121,7 +121,7 @@ def describe_mixed_versions(runs: pd.DataFrame) -> list[str]:
 
 def evaluated(runs: pd.DataFrame) -> pd.Series:
     """Return which trials came to their evaluation: finished ones, and those whose training stopped at its bar."""
-    return pd.Series(runs["status"].isin(EVALUATED))
+    return pd.Series(runs["status"].isin(EVALUATED_STATUSES))
 
 
 def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) -> pd.DataFrame:
@@ -156,7 +156,7 @@ def _read_result(store: Storage, trial: str) -> dict[str, Any]:
         "status": "missing",
         "config": read_valid_json(store.trial(trial) / CONFIG, StoredConfig) or {},
     }
-    if store.has(trial):
+    if store.has_result(trial):
         message = f"trials/{trial}/{RESULT} cannot be read"
         log.warning("%s; --resume runs its trial again", message)
         found |= {"status": "damaged", "error": {"kind": "damaged", "message": message}}
@@ -182,7 +182,7 @@ def drop_duplicate_trials(frame: pd.DataFrame) -> pd.DataFrame:
     Starts of one sweep, one of them with `calibration.targets`, leave such twins. An evaluated one counts, and of
     several the calibrated one.
     """
-    rank = 2 * frame["status"].isin(EVALUATED) + frame["calibrated"].notna()
+    rank = 2 * frame["status"].isin(EVALUATED_STATUSES) + frame["calibrated"].notna()
     known = frame.loc[frame["configuration"].notna()].assign(rank=rank)
     twins = known.sort_values("rank", ascending=False, kind="stable").duplicated(["configuration", "seed"])
     return frame.drop(index=twins.index[twins]).reset_index(drop=True)

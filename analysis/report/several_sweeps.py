@@ -15,7 +15,7 @@ from analysis.tables.markdown_latex import to_markdown
 from analysis.tables.paper_tables import FilledTable, fill_table
 from analysis.tables.table_definitions import LAYOUTS, make_main_layout
 from trainables.common.errors import InputError, suggest_name
-from trainables.storage.sweep_file import NAME_AND_HASH, SweepFile
+from trainables.storage.sweep_file import NAME_AND_HASH_PATTERN, SweepFile
 
 
 def write_several_sweeps_report(
@@ -58,7 +58,7 @@ def _write_texts(path: Path, lead: Sequence[str], sheets: Sequence[FilledTable])
 
 def write_published_numbers_report(names: Sequence[str], storage: str | Path, output: Path | None) -> Path:
     """Write the paper's tables for sweeps and a page of them, and return their folder."""
-    sweeps = [match["name"] if (match := NAME_AND_HASH.fullmatch(name)) else name for name in names]
+    sweeps = [match["name"] if (match := NAME_AND_HASH_PATTERN.fullmatch(name)) else name for name in names]
     known = sorted({name for layout in LAYOUTS.values() for name in layout.sweeps.values()})
     filled: dict[str, str] = {}
     for name in sweeps:

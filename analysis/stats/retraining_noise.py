@@ -91,7 +91,7 @@ def _read_rows(store: Storage, folders: Iterable[Path], trials: Any) -> list[tup
     Those that have no rows are left out, and all where nothing of TOFU is chosen.
     """
     columns = [f"{kind}_{name}" for kind in ("answer", "paraphrase", "perturbed") for name in ("loss", "tokens")]
-    guards = [aggregates.EPSILONS[one] for one in trials.get("benchmark.dialect", ())]
+    guards = [aggregates.EPSILON_BY_DIALECT[one] for one in trials.get("benchmark.dialect", ())]
     found = []
     for folder in folders if guards and set(trials["benchmark.name"]) == {"tofu"} else ():
         if (table := read_trial_parquet(store, folder / ROWS, ["task", *columns])) is not None:

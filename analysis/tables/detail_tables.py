@@ -19,7 +19,7 @@ from analysis.stats import row_bootstrap
 from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_COLUMNS, list_varied_settings
 from analysis.stats.significance import KS_COLUMNS
 from analysis.stats.sweep_results import Results
-from trainables.storage.file_names import EVALUATED
+from trainables.storage.file_names import EVALUATED_STATUSES
 
 MISSING_HALVES_TEXT = "metrics on either half of the evaluation rows, which the selection rule asks for"
 SEEDS_CAPTION = (
@@ -154,7 +154,7 @@ def tabulate_unusable_trials(results: Results) -> pd.DataFrame:
         cause = "no message" if pd.isna(trial["error.message"]) else trial["error.message"]
         if trial["status"] == "missing":
             cause = "not run yet, running or interrupted; the command that started it, with --resume, runs it"
-        elif trial["status"] in EVALUATED:
+        elif trial["status"] in EVALUATED_STATUSES:
             if not lacking:
                 continue
             halved = results.rule.halves and not trial["halves"]

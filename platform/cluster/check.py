@@ -11,7 +11,7 @@ import yaml
 
 from platform.schedule.ray_environment import METRICS_DISABLED
 from trainables.common.errors import InputError
-from trainables.common.redaction import SECRET_NAME, has_credentials
+from trainables.common.redaction import SECRET_NAME_PATTERN, has_credentials
 from trainables.common.regular_files import parse_yaml, read_text
 
 PLACEHOLDER_PATTERN = re.compile(r"FILL IN|(?<![\w$])REGISTRY/|:TAG\b|://BUCKET\b")
@@ -68,7 +68,7 @@ def find_cluster_file_problems(file: ClusterFile) -> list[str]:
     found = [f"line {number}: {problem}" for number, line in enumerate(lines, 1) for problem in _line_problems(line)]
     if file.is_batch_script:
         return found
-    names = filter(SECRET_NAME.search, NAME_VALUE_PATTERN.findall("\n".join(lines)))
+    names = filter(SECRET_NAME_PATTERN.search, NAME_VALUE_PATTERN.findall("\n".join(lines)))
     found += [f"env: {name} is a secret; leave it out" for name in names]
     if file.is_kubernetes:
         return [*found, *_kuberay_problems(file, lines)]
@@ -81,7 +81,7 @@ def _line_problems(line: str) -> Iterator[str]:
     """Yield the placeholders and secrets of a line without its comment."""
     if PLACEHOLDER_PATTERN.search(line):
         yield f"still to be filled in ({line})"
-    for name in filter(SECRET_NAME.search, ASSIGNMENT_PATTERN.findall(line)):
+    for name in filter(SECRET_NAME_PATTERN.search, ASSIGNMENT_PATTERN.findall(line)):
         yield f"{name} is a secret; leave it out, whoever reads the file has it (Slurm: export it before sbatch)"
     if has_credentials(DATABASE_USER_PATTERN.sub("", line)):
         yield "an address with a user name, password or token; leave that out, whoever reads the file has it"

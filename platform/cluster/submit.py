@@ -24,7 +24,7 @@ from platform.cluster.check import ClusterFile, find_cluster_file_problems, load
 from platform.schedule.ray_environment import RAY_TOKEN_FILE
 from platform.state.manifest import format_resume_command, format_sweep_command
 from trainables.common import cli
-from trainables.common.deadlines import ANSWER_SECONDS, START_SECONDS, call_within
+from trainables.common.deadlines import ANSWER_TIMEOUT, START_TIMEOUT, call_within
 from trainables.common.errors import InputError, last_text_line
 from trainables.common.redaction import redact
 
@@ -57,7 +57,7 @@ def run_sweep_on_cluster(name: str, place: str, arguments: Sequence[str]) -> int
     job = None
     try:
         with open_job_client(place) as client:
-            job = call_within(ANSWER_SECONDS, "the job server", lambda: submit_or_find_job(client, name, typed))
+            job = call_within(ANSWER_TIMEOUT, "the job server", lambda: submit_or_find_job(client, name, typed))
             log = asyncio.run(_follow_log(client, job))
             status = _wait_for_status(client, job)
             _fetch_report(place, log)
@@ -119,7 +119,7 @@ def open_job_client(place: str) -> Iterator[Any]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command, deadline = [*RAY_COMMAND, "dashboard", place, "--port", str(port)], time.monotonic() + START_SECONDS
+    command, deadline = [*RAY_COMMAND, "dashboard", place, "--port", str(port)], time.monotonic() + START_TIMEOUT
     with tempfile.TemporaryFile("w+") as output:
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
         # in a session of its own: an interrupt that is meant for us does not cut it off before us
@@ -129,7 +129,7 @@ def open_job_client(place: str) -> Iterator[Any]:
                 ended = forward.poll() is not None
                 try:
                     connect = partial(JobSubmissionClient, f"http://127.0.0.1:{port}")
-                    client = call_within(ANSWER_SECONDS, "the job server", connect)
+                    client = call_within(ANSWER_TIMEOUT, "the job server", connect)
                 except (OSError, RuntimeError) as error:
                     if ended or time.monotonic() > deadline:
                         output.seek(0)
@@ -174,7 +174,7 @@ async def _follow_log(client: Any, job: str) -> str:
 def _wait_for_status(client: Any, job: str) -> int:
     """Return the exit status of a job; 1 where Ray itself ended it, with its reason."""
     ask = partial(client.get_job_info, job)
-    while not (info := call_within(ANSWER_SECONDS, "the job server", ask)).status.is_terminal():
+    while not (info := call_within(ANSWER_TIMEOUT, "the job server", ask)).status.is_terminal():
         time.sleep(1)
     if info.driver_exit_code is None:
         cli.print_line(f"{job} {info.status.value.lower()}: {info.message}", error=True)

@@ -17,7 +17,7 @@ from trainables.benchmarks.base import EvaluationTokens, TrainingSize
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
-from trainables.config.settings import CACHED_TOKENS, Benchmark, ModelShape, Resources, Training
+from trainables.config.settings import KV_CACHE_FACTOR, Benchmark, ModelShape, Resources, Training
 from trainables.config.shared_artifacts import ModelRecipe, find_direction_of_trial
 from trainables.config.trial import Trial
 from trainables.training import memory, sampling
@@ -69,7 +69,7 @@ def check_memory_fits(needs: Sequence[StudyMemoryNeed]) -> None:
     fit = worst.fit
     parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in worst.to_json_dict()["bytes"].items() if size >= 5e7)
     more = f"; {len(tight) - 1} other kinds of trials do not fit either" if len(tight) > 1 else ""
-    size = math.ceil(fit.peak.total / memory.MEMORY_SHARE / 1e9)
+    size = math.ceil(fit.peak.total / memory.TRIAL_SHARE / 1e9)
     raise InputError(
         f"resources: {worst.method} with rectifier {worst.rectifier} on {worst.split} needs "
         f"{fit.peak.total / 1e9:.1f} GB on each rank (ZeRO {fit.stage}, micro-batch {fit.micro_batch}: {parts}), "
@@ -153,11 +153,11 @@ def estimate_evaluation_seconds(
             few = trial.benchmark.model_copy(update={"limit": min(rows, trial.benchmark.limit or rows)})
             part = benchmarks.get_benchmark(few.name).evaluation_size(few).read / max(1.0, size.read)
         count += part * ((sampling.count_steps(trial.training, points) - 1) // trial.training.eval_every) / shared
-    budget = resources.evaluation_tokens or (memory.MOST_TOKENS if resources.gpus else memory.CPU_TOKENS)
+    budget = resources.evaluation_tokens or (memory.MAX_PASS_TOKENS if resources.gpus else memory.CPU_PASS_TOKENS)
     operations = 2 * shape.parameter_count / rates[precision]
     launching = shape.layers * LAYER_LAUNCHES[0] * rates["launch"]
     weights = shape.parameter_count * memory.WEIGHT_BYTES[precision] / rates["bandwidth"]
-    waves = math.ceil(size.generated / MAX_NEW_TOKENS / max(1, CACHED_TOKENS * budget // PROMPT_AND_ANSWER_TOKENS))
+    waves = math.ceil(size.generated / MAX_NEW_TOKENS / max(1, KV_CACHE_FACTOR * budget // PROMPT_AND_ANSWER_TOKENS))
     reading = max(size.read * operations, math.ceil(size.read / budget) * launching)
     generating = max(size.generated * operations, waves * MAX_NEW_TOKENS * max(launching, weights))
     return count * (reading + generating + size.read * SECONDS_PER_TEXT_TOKEN)
@@ -221,7 +221,7 @@ def estimate_model_making_seconds(
         estimate_training_seconds(one, shape, count + GENERAL_ROWS, text.mean, rows, rates) for one in trained.values()
     )
     if not row_files.are_model_answers_ready(first.benchmark) or any(recipe.answers for recipe in recipes):
-        words = EvaluationTokens(0, len(model_answers.read_neutral_prompts()) * model_answers.MAX_TOKENS)
+        words = EvaluationTokens(0, len(model_answers.read_neutral_prompts()) * model_answers.ANSWER_TOKENS)
         made += estimate_evaluation_seconds(plain, shape, 0, words, rates)
     evaluations += plan.sweep.export
     return made + evaluations * (LOAD_SECONDS + estimate_evaluation_seconds(plain, shape, 0, asked, rates))

@@ -155,7 +155,7 @@ class ModelFinder:
         if not benchmark.is_fictional:
             if raw_rows.check_if_local_folder(benchmark.data):
                 for name in configs:
-                    raw_rows.require_file(Path(benchmark.data), name)
+                    raw_rows.require_data_file(Path(benchmark.data), name)
             read = (*configs, *(() if base else ("full", "real_authors", "world_facts")))  # the last make a tokenizer
             data = raw_rows.fingerprint_data_source(benchmark.data, tuple(dict.fromkeys(read)), benchmark.revision)
         recipe = ModelRecipe(
@@ -166,7 +166,7 @@ class ModelFinder:
             revision=benchmark.revision,
             data_fingerprint=data,
             configs=configs,
-            answers=model_answers.answers_id(base, benchmark.template, precision)
+            answers=model_answers.make_answers_id(base, benchmark.template, precision)
             if base and backbone and backbone.finetuning_answers
             else None,
             template=benchmark.template,
@@ -242,12 +242,12 @@ def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
         missing = [name for name in ("target", "forget") if not known.get(name)]
         if missing:
             raise InputError(f"{', '.join(missing)}: not given; {OWN_USAGE}")
-        auto, _, further = at.get("retain", model_answers.AUTO).partition(",")
-        if auto == model_answers.AUTO:
+        auto, _, further = at.get("retain", model_answers.AUTO_RETAIN).partition(",")
+        if auto == model_answers.AUTO_RETAIN:
             models = ModelFinder(sweep, store, sweep.benchmark)
             asked = models.find_model(models.kind.TARGET), sweep.benchmark.template, sweep.resources.precision
-            answers = store.data_folder(model_answers.answers_id(*asked)) / model_answers.ANSWERS_FILE
-            at |= {model_answers.ANSWERS: str(answers), "retain": further}
+            answers = store.data_folder(model_answers.make_answers_id(*asked)) / model_answers.ANSWERS_FILE
+            at |= {model_answers.ANSWERS_PART: str(answers), "retain": further}
     elif named := [*given, *(["baseline"] if sweep.baseline else [])]:
         raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN_USAGE}")
     here = {part: make_path_absolute(place) if exists(place) else place for part, place in at.items() if place}

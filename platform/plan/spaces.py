@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from search_spaces.schema.sweep import SECTIONS, STUDY_PATHS, Axis, Range, Sweep, rectifier_requires_value
 from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError
-from trainables.config.method_tables import MAIN_SETTINGS, METHODS, RECTIFIERS
+from trainables.config.method_tables import GAMMA_AND_TAU, METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluationFile
 from trainables.config.trial import Trial, check_runnable, has_effect
 from trainables.data import idk_answers
@@ -239,7 +239,7 @@ def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], a
     split, method, rectifier = study
     takes, strength = RECTIFIERS[rectifier].takes, METHODS[method].strength
     path = f"task_vector.{strength}"
-    needed = path not in axes if strength else takes == MAIN_SETTINGS
+    needed = path not in axes if strength else takes == GAMMA_AND_TAU
     if not (takes or strength) or (strategy == "grid" and not needed):
         return {}
     fitting = [
@@ -254,12 +254,12 @@ def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], a
             raise InputError(f"sweep {sweep.name}: {words}")
         found: dict[str, Any] = {} if choice.strength is None else {path: choice.strength}
     else:
-        found = {path: getattr(choice, name) for name in MAIN_SETTINGS if (path := f"rectifier.{name}") in axes}
+        found = {path: getattr(choice, name) for name in GAMMA_AND_TAU if (path := f"rectifier.{name}") in axes}
     for path, value in list(found.items()):
         if rectifier_requires_value(rectifier, path) and value is None:
             found.pop(path)
             continue
-        varies_gamma_or_tau = takes == MAIN_SETTINGS and sweep.varied
+        varies_gamma_or_tau = takes == GAMMA_AND_TAU and sweep.varied
         if path not in axes or (path not in sweep.varied if varies_gamma_or_tau else strategy == "paper"):
             axes[path] = (value,)
     if strength and choice.normalise and NORMALISE_PATH in axes:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from trainables.common.process_identity import describe_self, is_process_alive
+from trainables.common.process_identity import identify_self, is_process_alive
 from trainables.storage.atomic_files import read_json, write_json
 
 RAY_SETTINGS = {
@@ -55,7 +55,7 @@ def _make_ray_folder() -> str:
         if owner.lstat().st_uid == os.getuid() and is_process_alive(read_json(owner) or {}) is False:
             shutil.rmtree(owner.parent, ignore_errors=True)
     folder = tempfile.mkdtemp(prefix=RAY_FOLDER_PREFIX, dir=RAY_FOLDERS_PARENT)
-    write_json(Path(folder, RAY_FOLDER_OWNER_FILE), describe_self(), durable=False)
+    write_json(Path(folder, RAY_FOLDER_OWNER_FILE), identify_self(), durable=False)
     return folder
 
 

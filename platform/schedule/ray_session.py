@@ -21,7 +21,7 @@ from platform.schedule import capacity
 from platform.schedule.capacity import AutoscalerLimits
 from platform.schedule.ray_environment import LOCAL_RAY, RAY_SETTINGS, resolve_address
 from trainables.common import cli, provenance
-from trainables.common.deadlines import ANSWER_SECONDS, CONNECT_SECONDS, START_SECONDS, TOLD_SECONDS, call_within
+from trainables.common.deadlines import ANSWER_TIMEOUT, CONNECT_TIMEOUT, NOTICE_SECONDS, START_TIMEOUT, call_within
 from trainables.common.errors import InputError, last_error_line
 from trainables.config.settings import Resources
 
@@ -45,13 +45,13 @@ def start_session(address: str | None) -> AutoscalerLimits:
     """Join the cluster at `address`, or start one here; return what it may add. Raises InputError or RayError."""
     place = resolve_address(address)
     on_terminate = signal.getsignal(signal.SIGTERM)
-    path = f"{provenance.ROOT}{os.pathsep}${{PYTHONPATH}}"  # Ray fills in the node's, which may bring packages
+    path = f"{provenance.CODE_ROOT}{os.pathsep}${{PYTHONPATH}}"  # Ray fills in the node's, which may bring packages
     env = {"PYTHONPATH": path, **{name: os.environ[name] for name in RAY_SETTINGS}}
     host, _, port = place.removeprefix("ray://").rpartition(":")
     try:
         if host:  # Ray itself would ask for 14 minutes where nobody listens
             check_head_responds(f"{host}:{port}")
-        with contextlib.chdir(provenance.ROOT):  # workers import from this folder before any other
+        with contextlib.chdir(provenance.CODE_ROOT):  # workers import from this folder before any other
             ray.init(
                 address=place,
                 runtime_env={"env_vars": env},
@@ -73,10 +73,10 @@ def start_session(address: str | None) -> AutoscalerLimits:
 def check_head_responds(place: str) -> None:
     """Raise OSError where nobody listens or answers as Ray does: its own client would wait longer, deaf to Ctrl-C."""
     host, _, port = place.rpartition(":")
-    socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT).close()
     if os.environ.get("RAY_USE_TLS", "0") == "0":
         with grpc.insecure_channel(place) as channel:
-            call_within(ANSWER_SECONDS, f"Ray at {place}", grpc.channel_ready_future(channel).result)
+            call_within(ANSWER_TIMEOUT, f"Ray at {place}", grpc.channel_ready_future(channel).result)
 
 
 def report_lost_head(place: str, resume: str) -> None:
@@ -113,10 +113,10 @@ def check_ray_nodes(print_line: Callable[[str], None]) -> None:
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         task = ray.remote(provenance.utc_now).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
         hosts[task.remote()] = node["NodeManagerAddress"]
-    started, waiting = ray.wait(list(hosts), num_returns=len(hosts), timeout=TOLD_SECONDS)
+    started, waiting = ray.wait(list(hosts), num_returns=len(hosts), timeout=NOTICE_SECONDS)
     if waiting:
         print_line(f"waiting for Ray to start a process on {', '.join(hosts[one] for one in waiting)}")
-        started, waiting = ray.wait(list(hosts), num_returns=len(hosts), timeout=START_SECONDS - TOLD_SECONDS)
+        started, waiting = ray.wait(list(hosts), num_returns=len(hosts), timeout=START_TIMEOUT - NOTICE_SECONDS)
     bad = {hosts[one]: "" for one in waiting}
     for one in started:
         try:
@@ -124,7 +124,7 @@ def check_ray_nodes(print_line: Callable[[str], None]) -> None:
         except ray.exceptions.RayError as error:
             bad[hosts[one]] = f" ({last_error_line(error)})"
     if bad:
-        problem = f"no process started within {START_SECONDS:.0f} s on {', '.join(map(''.join, bad.items()))}"
+        problem = f"no process started within {START_TIMEOUT:.0f} s on {', '.join(map(''.join, bad.items()))}"
         if len(bad) == len(hosts):
             session = ray.get_runtime_context().get_session_name()
             log = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", session, "logs", "raylet.err")
@@ -136,7 +136,7 @@ def check_ray_nodes(print_line: Callable[[str], None]) -> None:
 def end_session() -> None:
     """Shut Ray down; where one of its processes has stopped, which Ray would wait for, kill those started here."""
     try:
-        seconds = INTERRUPTED_SHUTDOWN_SECONDS if isinstance(sys.exception(), KeyboardInterrupt) else CONNECT_SECONDS
+        seconds = INTERRUPTED_SHUTDOWN_SECONDS if isinstance(sys.exception(), KeyboardInterrupt) else CONNECT_TIMEOUT
         call_within(seconds, "Ray to end", ray.shutdown)
     except TimeoutError:
         for process in psutil.Process().children(recursive=True):

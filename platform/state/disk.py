@@ -12,7 +12,7 @@ from trainables.benchmarks import selection
 from trainables.common import typed_paths
 from trainables.common.wording import format_bytes
 from trainables.config.trial import Trial
-from trainables.storage.file_names import EVALUATED, WEIGHTS
+from trainables.storage.file_names import EVALUATED_STATUSES, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.training import model_files
 from trainables.training.task_vectors import forget_batches
@@ -98,7 +98,7 @@ class WeightPruner:
         keep |= {  # those that did not end with a model, lost or failed ones, may run again
             trial.earlier_id
             for key, trial in self.trials.items()
-            if trial.earlier_id and (self.store.result(key) or {}).get("status") not in EVALUATED
+            if trial.earlier_id and (self.store.result(key) or {}).get("status") not in EVALUATED_STATUSES
         }
         for key in found & {key for key, *_ in points} - keep:
             self.store.remove(self.store.trial(key) / WEIGHTS)

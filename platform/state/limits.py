@@ -11,7 +11,7 @@ from platform.state.lock import call_periodically
 from platform.state.trial_outcomes import count_trial_gpus, normalise_failure_cause
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import parse_json_object, read_json, write_json
-from trainables.storage.file_names import FAILURES
+from trainables.storage.file_names import FAILED_STATUSES
 from trainables.storage.folder_storage import Storage
 
 FIRST_TRIALS_WATCHED = 5
@@ -71,7 +71,7 @@ class SweepStopper:
     def fails_alike(self) -> bool:
         """Whether all trials that ended first failed, for one cause."""
         causes = {
-            normalise_failure_cause(dict(result)) if result["status"] in FAILURES else None
+            normalise_failure_cause(dict(result)) if result["status"] in FAILED_STATUSES else None
             for result in self.first_results
         }
         return len(self.first_results) == FIRST_TRIALS_WATCHED and len(causes) == 1 and None not in causes

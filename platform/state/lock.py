@@ -63,7 +63,7 @@ def hold_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
 
 
 def make_lock_owner(command: str) -> LockOwner:
-    return process_identity.describe_self() | {"command": command, "since": provenance.utc_now(), "beat": time.time()}
+    return process_identity.identify_self() | {"command": command, "since": provenance.utc_now(), "beat": time.time()}
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from trainables.config.settings import Resources
 from trainables.config.shared_artifacts import SharedVector, find_direction_of_trial
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
-from trainables.storage.file_names import CONFIG, EVALUATED, FAILURES, LOST, RESULT
+from trainables.storage.file_names import CONFIG, EVALUATED_STATUSES, FAILED_STATUSES, LOST, RESULT
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile, read_sweep
 from trainables.training.task_vectors import forget_batches
@@ -59,7 +59,7 @@ class SweepState:
     @property
     def failed_outcomes(self) -> dict[str, str]:
         """Outcomes of trials that failed and count as done, by id."""
-        return {key: one for key, one in self.outcomes.items() if key in self.done and one in FAILURES}
+        return {key: one for key, one in self.outcomes.items() if key in self.done and one in FAILED_STATUSES}
 
     @cached_property
     def remaining(self) -> list[Trial]:
@@ -149,14 +149,14 @@ def read_target_utilities(plan: Plan, store: Storage) -> dict[str, float | None]
 def read_trial_results(trial_ids: Iterable[str], store: Storage) -> tuple[ResultsByTrial, list[Path]]:
     """Return the results by trial id, and the files of results that cannot be read: their trials run again."""
     read = {key: store.result(key) for key in trial_ids}
-    damaged = [store.trial(key) / RESULT for key, result in read.items() if result is None and store.has(key)]
+    damaged = [store.trial(key) / RESULT for key, result in read.items() if result is None and store.has_result(key)]
     return {key: result for key, result in read.items() if result is not None}, damaged
 
 
 def count_outcomes(sweep: SweepFile, store: Storage) -> dict[str, int]:
     """Count a manifest's trials by outcome, also those that no trial has; `missing` have no result yet."""
     found = Counter((store.result(key) or {"status": "missing"})["status"] for key in sweep.trials)
-    kinds = (*EVALUATED, "diverged", *FAILURES, "missing")
+    kinds = (*EVALUATED_STATUSES, "diverged", *FAILED_STATUSES, "missing")
     return {"total": len(sweep.trials), **dict.fromkeys(kinds, 0), **found}
 
 

@@ -21,7 +21,7 @@ from platform.sweep.start_options import StartOptions
 from search_spaces.schema.sweep import Sweep, import_sweep, list_sweep_names
 from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name
-from trainables.storage.file_names import FAILURES
+from trainables.storage.file_names import FAILED_STATUSES
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
@@ -117,7 +117,7 @@ def _open_storage(location: str) -> Storage:
 
 def _check_plan(plan: Plan, store: Storage, options: StartOptions) -> tuple[SweepState, int, int]:
     """Return a plan's state, how many trials run at a time, and how many results are set aside."""
-    failures = FAILURES if options.reason is None else (options.reason,)
+    failures = FAILED_STATUSES if options.reason is None else (options.reason,)
     state = read_sweep_state(plan, store, failures if options.retry_failed else ())
     aside = len(state.outcomes) + len(state.damaged) if options.new else 0
     state = add_code_change_warnings(SweepState(state.plan, {}), store) if options.new else state

@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from search_spaces.schema import backbones
 from search_spaces.schema.sweep import Sweep
-from trainables.common.deadlines import ANSWER_SECONDS
+from trainables.common.deadlines import ANSWER_TIMEOUT
 from trainables.common.errors import InputError, first_error_line
 from trainables.data.hub_folders import (
     HubRequirement,
     check_hub_responds,
-    download,
+    download_commit,
     is_downloaded,
     locate_commit_pin,
-    read_pin,
+    read_pinned_commit,
 )
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
@@ -67,9 +67,9 @@ def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print
 def _fetch(requirement: HubRequirement, store: Storage, print_line: Callable[[str], None]) -> None:
     """Fetch a requirement at the storage's commit, or at the one that its revision names now."""
     check_hub_responds()
-    commit = read_pin(requirement, store) or look_up_commit(requirement)
+    commit = read_pinned_commit(requirement, store) or look_up_commit(requirement)
     print_line(f"fetching {requirement.id} at {commit[:12]}")
-    folder = download(requirement, commit)
+    folder = download_commit(requirement, commit)
     if requirement.kind == "models" and not any(folder.glob("model*.safetensors")):
         raise InputError(
             f"{requirement.field}: {requirement.id} has no model.safetensors on the hub, and nothing else is loaded; "
@@ -87,11 +87,11 @@ def look_up_commit(requirement: HubRequirement) -> str:
     revision = requirement.revision or "main"
     try:
         kind = requirement.repo_type
-        info = HfApi().repo_info(requirement.id, repo_type=kind, revision=revision, timeout=ANSWER_SECONDS)
+        info = HfApi().repo_info(requirement.id, repo_type=kind, revision=revision, timeout=ANSWER_TIMEOUT)
     except HfHubHTTPError:  # an answer, and no cache to go by
         raise
     except OSError:
-        return download(requirement, revision, only_cached=True).name
+        return download_commit(requirement, revision, only_cached=True).name
     return str(info.sha)
 
 

@@ -37,9 +37,9 @@ from platform.sweep.start_options import StartOptions
 from platform.sweep.trial_callback import ProgressScreen, TrialCallback, TrialCounts
 from platform.tracking.mirror import MlflowMirror, start_mlflow_mirror
 from trainables.common.cli import print_line
-from trainables.common.deadlines import ANSWER_SECONDS
+from trainables.common.deadlines import ANSWER_TIMEOUT
 from trainables.common.errors import InputError
-from trainables.common.redaction import SECRET_NAME
+from trainables.common.redaction import SECRET_NAME_PATTERN
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.workers.launcher import LAUNCHER_RESOURCES, run_trial_of_ranks_in_tune
@@ -78,7 +78,7 @@ def run_sweep_on_ray(
         return mirror
     except KeyboardInterrupt:
         if mirror is not None:  # else MLflow shows runs that nobody runs
-            mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store), patience=ANSWER_SECONDS)
+            mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store), patience=ANSWER_TIMEOUT)
         raise
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):
@@ -100,7 +100,7 @@ def run_trials_on_tune(
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     ray_failures.retry_trials_killed_for_memory()
     names = class_cache.ENV_VARS_TO_PROPAGATE
-    names.difference_update(list(filter(SECRET_NAME.search, names)))  # Ray's log would hold their values
+    names.difference_update(list(filter(SECRET_NAME_PATTERN.search, names)))  # Ray's log would hold their values
     plan, resources = state.plan, state.plan.sweep.resources
     search, total = make_searcher(state, store, stopper, placement, keep)
     screen = ProgressScreen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
@@ -133,7 +133,7 @@ def run_trials_on_tune(
         shutil.rmtree(folder / name, ignore_errors=True)
     for trial in state.remaining:
         key = trial.earlier_id
-        if key and store.has(key) and not store.has_weights(key):
+        if key and store.has_result(key) and not store.has_weights(key):
             print_line(f"{plan.label(trial)} does not run: trial {key}, which it goes on from, left no model")
 
 

@@ -34,7 +34,7 @@ from trainables.common.errors import InputError, first_error_line, last_text_lin
 from trainables.common.redaction import redact
 from trainables.common.wording import format_count
 from trainables.config.trial import Trial
-from trainables.storage.file_names import ERROR, FAILURES, LOST, RESULT, ROWS, STEPS
+from trainables.storage.file_names import ERROR, FAILED_STATUSES, LOST, RESULT, ROWS, STEPS
 from trainables.storage.folder_storage import Storage, move_to_dated_folder, remove_trial_leftovers
 from trainables.storage.opening import format_storage_option
 from trainables.storage.sweep_file import read_sweep
@@ -65,7 +65,7 @@ def run_plan(state: SweepState, store: Storage, command: str, options: StartOpti
     stopper = SweepStopper(options.gpu_hours, load_gpu_seconds(spent, store), minutes=options.minutes)
     for old in (store.root / "ray").glob(f"{plan.name}-*"):  # of starts that were killed
         shutil.rmtree(old, ignore_errors=True)
-    for trial_id in filter(store.has, (trial.id() for trial in plan.trials)):
+    for trial_id in filter(store.has_result, (trial.id() for trial in plan.trials)):
         remove_trial_leftovers(store.trial(trial_id))
     if state.number_to_run and stopper.reason:
         return max(_print_stop(plan, store, stopper), int(bool(state.failed_outcomes)))
@@ -85,7 +85,7 @@ def run_plan(state: SweepState, store: Storage, command: str, options: StartOpti
     store.push_unsent(trial.id() for trial in plan.trials)
     store.download_sweeps_and_results(trial.id() for trial in plan.trials)
     plan = add_recorded_trials_to_plan(plan, store)
-    ended, total = sum(store.has(trial.id()) for trial in replace(state, plan=plan).remaining), len(state.done)
+    ended, total = sum(store.has_result(trial.id()) for trial in replace(state, plan=plan).remaining), len(state.done)
     minutes = (time.monotonic() - started) / 60
     print_line(f"{ended} of {total + state.number_to_run} trials run in {minutes:.1f} min")
     status = finish_sweep(plan, store, mirror)
@@ -128,7 +128,7 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: StartOpt
     unreadable = {path.parent.name for path in state.damaged}
     listed = earlier.trials if earlier else [key for key in (trial.id() for trial in plan.trials) if key in unreadable]
     gone = unreadable | {key for key, status in state.outcomes.items() if status == LOST}
-    missing = [key for key in listed if key in gone or not store.has(key)]
+    missing = [key for key in listed if key in gone or not store.has_result(key)]
     planned = earlier.planned_trials if earlier else len(listed)
     lacking = planned - len(listed) + len(missing)  # of an Optuna study more or fewer trials may be listed
     if lacking > 0 and state.number_to_run and not (options.resume or options.retry_failed):
@@ -160,7 +160,7 @@ def finish_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
     Console(width=None if sys.stdout.isatty() else 120).print(tabulate_chosen_settings(plan, store))
     print_line("making the report")  # in a process of its own: the driver does not import the analysis
     command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
-    done = subprocess.run(command, cwd=provenance.ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=provenance.CODE_ROOT, capture_output=True, text=True)
     if done.returncode:
         print_line(f"no report: {last_text_line(done.stderr)}")
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
@@ -171,7 +171,7 @@ def finish_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
         sync = f".venv/bin/python -m platform.tracking sync {plan.name}{format_storage_option(store)}"
         print_line(f"MLflow is behind ({first_error_line(mirror.problem)}); mend it with: {sync}")
     planned = (trial.id() for trial in plan.trials)
-    failed = [key for key in planned if key in results and results[key]["status"] in FAILURES]
+    failed = [key for key in planned if key in results and results[key]["status"] in FAILED_STATUSES]
     for key in failed:
         message = (results[key].get("error") or {}).get("message")
         print_line(f"{results[key]['status']}: {key} {message} ({store.trial(key) / ERROR})")

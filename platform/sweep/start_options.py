@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from platform.state.disk import KEEP_CHOICES
 from trainables.common.errors import InputError, suggest_name
-from trainables.storage.file_names import FAILURES
+from trainables.storage.file_names import FAILED_STATUSES
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class StartOptions:
             raise InputError(f"--{'resume' if self.resume else 'retry-failed'} and --new exclude each other")
         if self.reason is not None and not self.retry_failed:
             raise InputError("--reason: says which failed trials --retry-failed runs again; add --retry-failed")
-        if self.reason is not None and self.reason not in FAILURES:
-            raise InputError(f"--reason: unknown reason '{self.reason}'; {suggest_name(self.reason, FAILURES)}")
+        if self.reason is not None and self.reason not in FAILED_STATUSES:
+            raise InputError(f"--reason: unknown reason '{self.reason}'; {suggest_name(self.reason, FAILED_STATUSES)}")
         for option, limit in (("--gpu-hours", self.gpu_hours), ("--minutes", self.minutes)):
             if limit is not None and not 0 < limit < float("inf"):
                 raise InputError(f"{option}: must be above 0, got {limit:g}")

@@ -19,7 +19,7 @@ from trainables import benchmarks
 from trainables.common.cli import escape_controls
 from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
-from trainables.storage.file_names import EVALUATED, FAILURES, LOST
+from trainables.storage.file_names import EVALUATED_STATUSES, FAILED_STATUSES, LOST
 from trainables.storage.folder_storage import Storage
 from trainables.trial import record
 from trainables.trial.progress import describe_progress, format_progress_columns, read_progress
@@ -56,9 +56,9 @@ class TrialCounts:
     def end_trial(self, trial_id: str, result: Mapping[str, Any]) -> None:
         self.seconds.append(self.get_trial_seconds(trial_id))
         self.running.pop(trial_id, None)
-        self.failed += result["status"] in FAILURES
-        self.done += result["status"] not in FAILURES
-        if result["status"] in EVALUATED and "seconds" in result:  # a diverged one's 0 s would be too short
+        self.failed += result["status"] in FAILED_STATUSES
+        self.done += result["status"] not in FAILED_STATUSES
+        if result["status"] in EVALUATED_STATUSES and "seconds" in result:  # a diverged one's 0 s would be too short
             self.evaluations.append(result["seconds"]["evaluation"])
 
     def __str__(self) -> str:
@@ -172,7 +172,7 @@ def parse_tune_trial(tune_trial: Any) -> Trial:
 
 def describe_outcome(result: Mapping[str, Any]) -> str:
     parts = []
-    if result["status"] in EVALUATED:
+    if result["status"] in EVALUATED_STATUSES:
         parts.append(benchmarks.format_goal_values(result["config"]["benchmark"]["name"], result["metrics"]))
     if ended := result.get("training", {}).get("ended"):
         parts.append(ended)

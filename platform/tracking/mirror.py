@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from platform.tracking.runs import VIEW_PAGE, MlflowRuns, open_mlflow_runs
-from trainables.common.deadlines import START_SECONDS, call_within
+from trainables.common.deadlines import START_TIMEOUT, call_within
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
@@ -38,7 +38,7 @@ class MlflowMirror:
         self.running.pop(trial_id, None)
         self.actions.put(lambda runs: runs.log_result(trial_id, result))
 
-    def close(self, counts: Mapping[str, int], patience: float = START_SECONDS) -> None:
+    def close(self, counts: Mapping[str, int], patience: float = START_TIMEOUT) -> None:
         """Log what is left and the sweep's counts, unless the server gets on with nothing for `patience` seconds."""
         self.actions.put(lambda runs: self.problem or runs.finish(counts))
         self.actions.put(None)
@@ -52,7 +52,7 @@ class MlflowMirror:
         if self.problem is None:
             self._wait(lambda: self._try(lambda runs: runs.log_report()))
 
-    def _wait(self, action: Callable[[], object], seconds: float = START_SECONDS) -> None:
+    def _wait(self, action: Callable[[], object], seconds: float = START_TIMEOUT) -> None:
         """Wait for an action with a word and a deadline, which is the problem where it passes and nothing is logged."""
         logged = self.logged
         try:
@@ -93,6 +93,6 @@ def start_mlflow_mirror(sweep: SweepFile, store: Storage) -> MlflowMirror:
     """Start the thread, and queue every result so far."""
     mirror = MlflowMirror(lambda: open_mlflow_runs(sweep, store))
     mirror.thread.start()
-    for trial_id in filter(store.has, sweep.trials):
+    for trial_id in filter(store.has_result, sweep.trials):
         mirror.log_trial_result(trial_id)
     return mirror

@@ -19,12 +19,12 @@ from filelock import FileLock
 
 from platform.plan.overrides import flatten_settings
 from trainables import benchmarks
-from trainables.common.deadlines import ANSWER_SECONDS
+from trainables.common.deadlines import ANSWER_TIMEOUT
 from trainables.common.wording import escape_markdown
 from trainables.config.trial import Trial, has_effect
 from trainables.methods.method_constants import resolve_constants
 from trainables.storage.atomic_files import parse_json_object, read_json, read_parquet_rows
-from trainables.storage.file_names import CURVE_COLUMNS, EVALUATED, LOST, PROGRESS, RESULT, STEPS, WEIGHTS
+from trainables.storage.file_names import CURVE_COLUMNS, EVALUATED_STATUSES, LOST, PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
 from trainables.trial.progress import is_running
@@ -84,7 +84,7 @@ class MlflowRuns:
         shown = [RunTag(name, str(value)) for name, value in tags.items() if value is not None]
         self._log_points(key, points, start, shown)
         self.client.log_artifact(key, str(self.store.trial(trial_id) / RESULT))
-        status = "FINISHED" if result["status"] in (*EVALUATED, "diverged") else "FAILED"
+        status = "FINISHED" if result["status"] in (*EVALUATED_STATUSES, "diverged") else "FAILED"
         end = start + int(1000 * (result.get("seconds", {}).get("total") or 0))
         self.client.set_terminated(key, status, end)
         self.runs[trial_id] = self.client.get_run(key)
@@ -214,7 +214,7 @@ def open_mlflow_runs(sweep: SweepFile, store: Storage) -> MlflowRuns:
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "1")
     uri, file = tracking_uri(store), store.root / "mlflow.db"
     if uri.startswith("http"):
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", f"{ANSWER_SECONDS:.0f}")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", f"{ANSWER_TIMEOUT:.0f}")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "4")  # by default eight tries of 120 s
     own = uri == f"sqlite:///{file}"
     if own:

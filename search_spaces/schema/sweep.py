@@ -12,10 +12,10 @@ from pydantic import Field, TypeAdapter, ValidationError, field_validator, model
 
 from search_spaces.schema.backbones import Backbone
 from trainables.config import settings
-from trainables.config.method_tables import MAIN_SETTINGS, RECTIFIERS, MethodName
+from trainables.config.method_tables import GAMMA_AND_TAU, RECTIFIERS, MethodName
 from trainables.config.settings import FrozenSettings
 from trainables.config.trial import Rectifier, Trial
-from trainables.config.types import Count, PathOrId, Positive, Share, Text
+from trainables.config.types import Count, PathOrId, Positive, Share, ShortText
 
 STUDY_PATHS = ("benchmark.split", "method", "rectifier.name")
 """Each combination of values of these axes is one Optuna study. They take words, never ranges."""
@@ -108,7 +108,7 @@ def convert_axis_to_json(axis: Axis) -> Any:
 def rectifier_requires_value(rectifier: str, path: str) -> bool:
     """Return whether a rectifier needs a value of gamma or tau, so that `none` is no point of its axis."""
     section, _, name = path.rpartition(".")
-    return section == "rectifier" and name in MAIN_SETTINGS and name in RECTIFIERS[rectifier].requires
+    return section == "rectifier" and name in GAMMA_AND_TAU and name in RECTIFIERS[rectifier].requires
 
 
 GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
@@ -167,14 +167,14 @@ class Search(FrozenSettings):
 
     sampler: Literal["tpe", "gp", "random"] = "tpe"
     floor: Share | None = None
-    goals: tuple[Text, ...] = ()
+    goals: tuple[ShortText, ...] = ()
     """Metrics that are searched for, retention among them (asked for by `benchmark.measures`); none: the goals."""
 
 
 class StressTest(FrozenSettings):
     """Attacks on the chosen trials at the sweep's end (trainables.robustness.attacks). `lr`: of relearning."""
 
-    attacks: tuple[Text, ...] = ()
+    attacks: tuple[ShortText, ...] = ()
     lr: Positive | None = None
 
 

@@ -117,7 +117,7 @@ def write_progress(store: Storage, trial_id: str, **changed: Any) -> None:
     """Write the progress of a trial at step 5 of 20 of its training, in this process unless changed."""
     known = {"phase": "training", "step": 5, "steps": 20, "training_left": 45.0, "seconds": 20.0, "phase_seconds": 15.0}
     known |= {"started": "2026-11-20T10:00:00Z", "beat": time.time()}
-    atomic_files.write_json(store.trial(trial_id) / PROGRESS, process_identity.describe_self() | known | changed)
+    atomic_files.write_json(store.trial(trial_id) / PROGRESS, process_identity.identify_self() | known | changed)
 
 
 def finish(store: Storage, trials: Iterable[Trial], status: str = "finished", **more: Any) -> None:

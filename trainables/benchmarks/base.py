@@ -193,7 +193,7 @@ class BenchmarkBase(ABC):
     ) -> tuple[Metrics, Records]:
         """Return every metric, and the records it is made of. Raises TrialDiverged where the model has diverged."""
 
-    def look(
+    def measure_some_rows(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: Any, *, token_budget: int, most: int
     ) -> tuple[Metrics, Records]:
         """Return what `measure` does, of `most` rows of each task: a quick look at a model that goes on training."""

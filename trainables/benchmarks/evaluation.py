@@ -13,7 +13,7 @@ from trainables.data import conversations, templates
 from trainables.inference.progress import ReportProgress, report_progress_to
 from trainables.storage import atomic_files
 
-MAX_TRIED, TRIED_TOKENS = 10, 512
+TEMPLATE_TEST_ROWS, TEMPLATE_TEST_TOKENS = 10, 512
 
 
 def evaluate(
@@ -33,7 +33,7 @@ def evaluate(
     chosen = benchmarks.get_benchmark(benchmark.name)
     how: dict[str, Any] = {"token_budget": token_budget} | ({"most": most} if most else {})
     with report_progress_to(report):
-        measure = chosen.look if most else chosen.measure
+        measure = chosen.measure_some_rows if most else chosen.measure
         metrics, records = measure(network, tokenizer, benchmark, reference, **how)
     measures.add_row_measures(benchmark, records, records)
     columns = dict.fromkeys(name for row in records for name in row)
@@ -52,14 +52,14 @@ def advise_template(network: Any, tokenizer: Any, benchmark: Benchmark, metrics:
 
     positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)
     rows, found = chosen.training_rows(benchmark)[0], {}
-    pairs = [(row["question"], row["answer"]) for row in rows if "question" in row][:MAX_TRIED]
+    pairs = [(row["question"], row["answer"]) for row in rows if "question" in row][:TEMPLATE_TEST_ROWS]
     for name in (*templates.TEMPLATES, templates.CHAT) if pairs else ():
         try:
             encoder = conversations.make_encoder(name, tokenizer)
-            examples = encoder.encode(pairs, max_length=min(TRIED_TOKENS, positions or TRIED_TOKENS))
+            examples = encoder.encode(pairs, max_length=min(TEMPLATE_TEST_TOKENS, positions or TEMPLATE_TEST_TOKENS))
         except InputError:  # a template that the tokenizer cannot take
             continue
-        scores = scoring.score_examples(network, tokenizer, examples, token_budget=4 * TRIED_TOKENS)
+        scores = scoring.score_examples(network, tokenizer, examples, token_budget=4 * TEMPLATE_TEST_TOKENS)
         answers = zip(examples, scores, strict=True)
         losses = [one.losses[example.lead : len(one.losses) - example.ending] for example, one in answers]
         found[name] = float(np.mean([np.exp(-np.mean(part)) for part in losses if part]))

@@ -16,13 +16,13 @@ from typing import Any
 from trainables.benchmarks.base import Metrics, Records
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, TrialDiverged, first_error_line, suggest_name
-from trainables.config.settings import LABELS_AT_ONCE
+from trainables.config.settings import LABELS_PER_CHUNK
 from trainables.data import raw_rows
 from trainables.inference.progress import ProgressCounter
 
 ACCURACY_FIELD = "acc,none"
 TOKENS_PER_PROMPT = 256
-MMLU, MMLU_FOLDER, MMLU_HUB = "mmlu", "mmlu/default", "cais/mmlu"
+MMLU, MMLU_DEFINITIONS, MMLU_HUB_ID = "mmlu", "mmlu/default", "cais/mmlu"
 MMLU_SPLITS = ("test", "dev")
 """The files of a subject of MMLU: lm-eval reads the worked examples also where it shows none."""
 FILE_SPLITS = ("train", "validation", "test", "dev")
@@ -73,9 +73,9 @@ def list_local_mmlu_subjects(place: str) -> list[str] | None:
     return found
 
 
-def load_tasks(names: Sequence[str], places: Mapping[str, str], shots: int) -> list[Any]:
+def load_lm_eval_tasks(names: Sequence[str], places: Mapping[str, str], shots: int) -> list[Any]:
     """Return lm-eval's tasks. `places`: another folder or hub id for some; `shots`: worked examples of MMLU."""
-    places = {MMLU: MMLU_HUB, **places}
+    places = {MMLU: MMLU_HUB_ID, **places}
     return [_load_mmlu(places[MMLU], shots) if name == MMLU else _load_task(name, places.get(name)) for name in names]
 
 
@@ -83,7 +83,7 @@ def _load_mmlu(place: str, shots: int) -> Any:
     from lm_eval.api.group import Group
     from lm_eval.config.group import GroupConfig
 
-    definitions, subjects = _definitions(MMLU_FOLDER), list_local_mmlu_subjects(place)
+    definitions, subjects = _definitions(MMLU_DEFINITIONS), list_local_mmlu_subjects(place)
     known = [name.removeprefix(f"{MMLU}_") for name in definitions.all_subtasks]
     for subject in subjects or ():
         if subject not in known:
@@ -120,7 +120,7 @@ def _place_settings(task: str, place: str, config: str) -> dict[str, Any]:
         return {"dataset_path": place}
     folder = typed_paths.expand_home(place)
     folder = folder / config if config and (folder / config).is_dir() else folder
-    files = {split: str(file) for split in FILE_SPLITS if (file := raw_rows.find_file(folder, split)) is not None}
+    files = {split: str(file) for split in FILE_SPLITS if (file := raw_rows.find_data_file(folder, split)) is not None}
     if not files:
         raise InputError(
             f"benchmark.sources {task}: {folder} has none of {', '.join(FILE_SPLITS)}.json, .jsonl, .parquet"
@@ -155,9 +155,9 @@ def evaluate_tasks(
     def evaluate() -> tuple[Metrics, Records]:
         wrap: Any = huggingface.HFLM  # its decorators, and simple_evaluate's, hide the parameters from type checkers
         run: Any = lm_eval.simple_evaluate
-        rows = max(1, min(token_budget, LABELS_AT_ONCE) // TOKENS_PER_PROMPT)  # lm-eval keeps the logits of all tokens
+        rows = max(1, min(token_budget, LABELS_PER_CHUNK) // TOKENS_PER_PROMPT)  # lm-eval keeps all tokens' logits
         model = wrap(pretrained=network, tokenizer=copy.deepcopy(tokenizer), batch_size=rows)  # it adds a pad token
-        found = run(model=model, tasks=list(tasks), limit=limit, task_manager=_definitions(MMLU_FOLDER))
+        found = run(model=model, tasks=list(tasks), limit=limit, task_manager=_definitions(MMLU_DEFINITIONS))
         values: Metrics = {}
         for name in (getattr(task, "task_name", None) or task.name for task in tasks):
             result = found["results"][name]

@@ -15,13 +15,13 @@ from trainables.benchmarks.own.row_scores import MAX_BLOCK_LABELS
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, first_error_line
 from trainables.common.wording import format_row_numbers
-from trainables.config.settings import GREEDY_NEUTRAL, Benchmark, Model
+from trainables.config.settings import GREEDY_SAFE_KEYS, Benchmark, Model
 from trainables.data import text_blocks
 from trainables.data.conversations import Encoder, list_turns
 from trainables.storage import atomic_files
 
 POSITION_LIMIT_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len")
-MAX_TRIED = 200
+ROW_LIMIT = 200
 
 
 class ErrorsAndWarnings(NamedTuple):
@@ -55,7 +55,7 @@ def find_model_problems(benchmark: Benchmark, model: Model, name: str = "target"
         positions = next((config[key] for key in POSITION_LIMIT_KEYS if isinstance(config.get(key), int)), 0)
         for part, rows in sides.items():
             found.warnings.extend(_describe_special_tokens(tokenizer, part, rows))
-            asked = {f"{part} row {number}": row for number, row in enumerate(rows[:MAX_TRIED], 1) if "text" not in row}
+            asked = {f"{part} row {number}": row for number, row in enumerate(rows[:ROW_LIMIT], 1) if "text" not in row}
             pairs = [(row["question"], row["answer"]) for row in asked.values()]
             encoder.encode(pairs, max_length=sys.maxsize, names=[*asked])  # a template may lose a part, or refuse
             if benchmark.name == "own" and positions and (long := _find_long_rows(encoder, rows, positions)):
@@ -85,7 +85,7 @@ def _load_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
 def _describe_generation(folder: Path, name: str) -> list[str]:
     """Return in a line which settings of a model's own may change its greedy answers; 0 and 1.0 have no effect."""
     configured = atomic_files.read_json(folder / "generation_config.json") or {}
-    odd = [key for key, value in configured.items() if key not in GREEDY_NEUTRAL and value and repr(value) != "1.0"]
+    odd = [key for key, value in configured.items() if key not in GREEDY_SAFE_KEYS and value and repr(value) != "1.0"]
     told = f"{name}: its generation_config.json sets {', '.join(sorted(odd))}: its answers are greedy under these"
     told += ", but for beams, max_time and stop_strings, which are set aside; take them out for plain greedy answers"
     return [told] if odd else []

@@ -24,17 +24,17 @@ PUBLISHED_RETAIN_AUCS = {"news": 0.4772, "books": 0.5393}
 """MUSE's constants: the AUC of its own retain models, forget against hold-out, Min-40 %."""
 FORGET_CORPUS_TOKENS = {"news": 780_000, "books": 1_100_000}
 """Tokens of the forget texts, roughly; set k of `news_scal` has k times as many as the news."""
-FORGET_TEXT, RETAIN_TEXT = "raw/forget", "raw/retain1"
+FORGET_TEXT_CONFIG, RETAIN_TEXT_CONFIG = "raw/forget", "raw/retain1"
 VERBMEM_CONFIG = "verbmem/forget"
 KNOWMEM_CONFIGS = {"knowmem_f": "knowmem/forget_qa", "knowmem_r": "knowmem/retain_qa"}
 PRIVLEAK_SETS = {"privleak_forget": "privleak/forget", "privleak_holdout": "privleak/holdout"}
-SETS = ("scal", "sust")
-COLUMNS = {"raw": ("text",), "verbmem": ("prompt", "gt"), "knowmem": ("question", "answer"), "privleak": ("text",)}
-COLUMNS |= dict.fromkeys(SETS, ("text",))
-VERBMEM_TOKENS, KNOWMEM_TOKENS = 128, 32
-VERBMEM_PROMPT, KNOWMEM_PROMPT, PRIVLEAK_TEXT = 200, 600, 2000
+EXTRA_SETS = ("scal", "sust")
+TASK_COLUMNS = {"raw": ("text",), "verbmem": ("prompt", "gt"), "knowmem": ("question", "answer"), "privleak": ("text",)}
+TASK_COLUMNS |= dict.fromkeys(EXTRA_SETS, ("text",))
+VERBMEM_ANSWER_TOKENS, KNOWMEM_ANSWER_TOKENS = 128, 32
+VERBMEM_PROMPT_TOKENS, KNOWMEM_PROMPT_TOKENS, PRIVLEAK_TEXT_TOKENS = 200, 600, 2000
 STOP_WORDS = ("\n\n", "\nQuestion", "Question:")
-AUC, ROWS_DIGEST = "privleak_auc", "privleak_rows_digest"
+AUC_FIELD, DIGEST_FIELD = "privleak_auc", "privleak_rows_digest"
 COLUMNS_NOT_STORED = ("losses", "hits", "least_strength", "standardised", "answer_text")
 
 
@@ -80,7 +80,7 @@ class MuseBenchmark(base.BenchmarkBase):
         Goal("knowmem_r", "retention", "highest", "KnowMem-R", "KnowMem on the retain set"),
     )
     SPLITS: ClassVar = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}
-    SPLITS |= {f"news_{part}_{number}": "muse-bench/MUSE-News" for part in SETS for number in range(1, 5)}
+    SPLITS |= {f"news_{part}_{number}": "muse-bench/MUSE-News" for part in EXTRA_SETS for number in range(1, 5)}
     SEQUENCE = "news_sust_"
     UTILITY_COLUMNS = ("rougeL_f1",)
     FORGET_TASK = "verbmem_f"
@@ -91,7 +91,7 @@ class MuseBenchmark(base.BenchmarkBase):
 
     def training_data_configs(self, split: str) -> tuple[str, ...]:
         part = split.split("_")[1:]
-        return "/forget_".join(part) or FORGET_TEXT, RETAIN_TEXT
+        return "/forget_".join(part) or FORGET_TEXT_CONFIG, RETAIN_TEXT_CONFIG
 
     def evaluation_data_configs(self, benchmark: Benchmark) -> tuple[str, ...]:
         questions = (name for config in KNOWMEM_CONFIGS.values() for name in (config, f"{config}_icl"))
@@ -110,8 +110,8 @@ class MuseBenchmark(base.BenchmarkBase):
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
         """Count 100 passages for each of VerbMem, KnowMem twice, with worked examples, and PrivLeak twice."""
         rows = min(100, benchmark.limit or 100)
-        read = rows * (VERBMEM_PROMPT + 2 * KNOWMEM_PROMPT + 2 * PRIVLEAK_TEXT)
-        return EvaluationTokens(read, rows * (VERBMEM_TOKENS + 2 * KNOWMEM_TOKENS))
+        read = rows * (VERBMEM_PROMPT_TOKENS + 2 * KNOWMEM_PROMPT_TOKENS + 2 * PRIVLEAK_TEXT_TOKENS)
+        return EvaluationTokens(read, rows * (VERBMEM_ANSWER_TOKENS + 2 * KNOWMEM_ANSWER_TOKENS))
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         forget, retain = (_load(benchmark, config) for config in self.training_data_configs(benchmark.split))
@@ -147,14 +147,14 @@ class MuseBenchmark(base.BenchmarkBase):
 
     def make_reference_document(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
         """Return the AUC that another model's PrivLeak is measured against, and a digest of the texts it is of."""
-        return {AUC: aggregate_metrics(records, benchmark)[AUC], ROWS_DIGEST: hash_json(_texts(benchmark))}
+        return {AUC_FIELD: aggregate_metrics(records, benchmark)[AUC_FIELD], DIGEST_FIELD: hash_json(_texts(benchmark))}
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> float:
         """Return the retain model's AUC. Raises InputError if it is of another split, dialect or other texts."""
-        kept = base.validate_reference_evaluation(kept, benchmark, where, ("split", "dialect"), ROWS_DIGEST)
-        if kept[ROWS_DIGEST] != hash_json(_texts(benchmark)):
+        kept = base.validate_reference_evaluation(kept, benchmark, where, ("split", "dialect"), DIGEST_FIELD)
+        if kept[DIGEST_FIELD] != hash_json(_texts(benchmark)):
             raise InputError(f"{where} was made on other texts than {benchmark.data} holds")
-        return float(kept[AUC])
+        return float(kept[AUC_FIELD])
 
 
 def aggregate_metrics(records: Records, benchmark: Benchmark, reference: float | None = None) -> Metrics:
@@ -171,13 +171,13 @@ def aggregate_metrics(records: Records, benchmark: Benchmark, reference: float |
     if reference is None:
         reference = PUBLISHED_RETAIN_AUCS[benchmark.split.split("_")[0]] if rules.published_reference else 0.5
     auc = metrics.auc(member, stranger)
-    found |= {AUC: auc, "privleak_reference": reference}
+    found |= {AUC_FIELD: auc, "privleak_reference": reference}
     return {**found, "privleak": metrics.privacy_leakage(auc, reference, rules.guard)}
 
 
 def _load(benchmark: Benchmark, config: str) -> list[Row]:
-    part = config.split("/")[0]
-    return raw_rows.load_rows(benchmark.data, config, COLUMNS[part], benchmark.revision, blank=part in ("raw", *SETS))
+    part, revision = config.split("/")[0], benchmark.revision
+    return raw_rows.load_rows(benchmark.data, config, TASK_COLUMNS[part], revision, blank=part in ("raw", *EXTRA_SETS))
 
 
 def _texts(benchmark: Benchmark) -> list[list[str]]:
@@ -205,7 +205,7 @@ def _generated(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget:
 
     asked, rules = _ask(benchmark, tokenizer), RULES[benchmark.dialect]
     scorer = rouge_words.make_rouge_scorer("rougeL", stemmer=rules.stemmer)
-    for verbatim, length in ((True, VERBMEM_TOKENS), (False, KNOWMEM_TOKENS)):
+    for verbatim, length in ((True, VERBMEM_ANSWER_TOKENS), (False, KNOWMEM_ANSWER_TOKENS)):
         chosen = [row for row in asked if (row["task"] == "verbmem_f") == verbatim]
         prompts = [text_blocks.tokenize_text(tokenizer, row["question"]) for row in chosen]
         texts = generation.generate(network, tokenizer, prompts, token_budget=token_budget, new_tokens=length)

@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from typing import Any
 from unicodedata import category, normalize
 
-UNSPACED = re.compile(
+UNSPACED_SCRIPTS = re.compile(
     "[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese, Japanese
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"  # Thai, Lao, Burmese, Khmer
 )
@@ -41,7 +41,7 @@ class AnyScriptTokenizer(AsciiTokenizer):
 
     def tokenize(self, text: str) -> list[str]:
         marked = "".join(
-            f" {char} " if UNSPACED.match(char) else char if char.isalnum() or category(char)[0] == "M" else " "
+            f" {char} " if UNSPACED_SCRIPTS.match(char) else char if char.isalnum() or category(char)[0] == "M" else " "
             for char in normalize("NFC", text.lower())
         )
         return [self.stem(word) if len(word) > 3 else word for word in marked.split()]

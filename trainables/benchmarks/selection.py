@@ -8,7 +8,7 @@ from typing import Any
 
 from trainables import benchmarks
 from trainables.config.settings import Selection
-from trainables.storage.file_names import EVALUATED
+from trainables.storage.file_names import EVALUATED_STATUSES
 
 GoalPoint = tuple[str, *tuple[float, ...]]
 """A trial's id and its gain in each goal of the benchmark: more is better, retention is last (TOFU: FQ, MU)."""
@@ -65,7 +65,7 @@ def pareto_front_ids(points: Sequence[GoalPoint]) -> list[str]:
 
 def list_candidates(results: Results, benchmark: str, chosen: Selection) -> list[Candidate]:
     """Return the results that the rule may choose: those with an evaluation, of the rule's seeds where any is."""
-    evaluated = {key: result for key, result in results.items() if result.get("status") in EVALUATED}
+    evaluated = {key: result for key, result in results.items() if result.get("status") in EVALUATED_STATUSES}
     asked = [key for key, result in evaluated.items() if chosen.seeds and result["config"]["seed"] in chosen.seeds]
     evaluated = {key: evaluated[key] for key in asked or evaluated}
     found = [make_candidate(key, benchmark, pick_half_metrics(result, chosen)) for key, result in evaluated.items()]

@@ -25,10 +25,10 @@ TOPICS = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
 FORGET_CORPUS_NAME, RETAIN_CORPUS_NAME = "{}-forget-corpus", "{}-retain-corpus"
 MIN_TEXT_CHARACTERS = 50
 BIO_FORGET = "bio_forget"
-HUB_IDS = {BIO_FORGET: "cais/wmdp-bio-forget-corpus", "wmdp": "cais/wmdp", "mmlu": lm_eval_adapter.MMLU_HUB}
-QUESTIONS = {"wmdp_bio": "wmdp-bio", "wmdp_cyber": "wmdp-cyber"}
+HUB_IDS = {BIO_FORGET: "cais/wmdp-bio-forget-corpus", "wmdp": "cais/wmdp", "mmlu": lm_eval_adapter.MMLU_HUB_ID}
+QUESTION_CONFIGS = {"wmdp_bio": "wmdp-bio", "wmdp_cyber": "wmdp-cyber"}
 """lm-eval's task: the configuration of its data set."""
-QUESTION_ROWS, SUBJECTS, QUESTION_TOKENS = (1273, 1987, 14042), (1, 1, 57), 150
+QUESTION_COUNTS, SUBJECT_COUNTS, QUESTION_TOKENS = (1273, 1987, 14042), (1, 1, 57), 150
 """Questions and subjects of WMDP-bio, WMDP-cyber and MMLU; tokens of a question with its choices, roughly."""
 CHOICE_COLUMNS = ("question", "choices")
 GATED_ADVICE = (
@@ -60,7 +60,7 @@ class WmdpBenchmark(base.BenchmarkBase):
         """Raise InputError if a folder has no such corpus, or its questions are not in the columns of the hub's."""
         for at, config, field, _ in _corpora(benchmark):
             if raw_rows.check_if_local_folder(at, field):
-                raw_rows.require_file(typed_paths.expand_home(at), config, field)
+                raw_rows.require_data_file(typed_paths.expand_home(at), config, field)
         for part, configs in _questions(benchmark).items():
             for config in configs:
                 place = resolve_data_source(benchmark, part)
@@ -91,8 +91,8 @@ class WmdpBenchmark(base.BenchmarkBase):
         return TrainingSize(None, max_length, max_length)
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
-        limit = benchmark.limit or max(QUESTION_ROWS)
-        rows = [min(count, limit * parts) for count, parts in zip(QUESTION_ROWS, SUBJECTS, strict=True)]
+        limit = benchmark.limit or max(QUESTION_COUNTS)
+        rows = [min(count, limit * parts) for count, parts in zip(QUESTION_COUNTS, SUBJECT_COUNTS, strict=True)]
         return EvaluationTokens(QUESTION_TOKENS * (sum(rows) + rows[-1] * (benchmark.shots or 0)))
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
@@ -115,10 +115,10 @@ class WmdpBenchmark(base.BenchmarkBase):
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
     ) -> tuple[Metrics, Records]:
-        places = dict.fromkeys(QUESTIONS, resolve_data_source(benchmark, "wmdp")) | {
+        places = dict.fromkeys(QUESTION_CONFIGS, resolve_data_source(benchmark, "wmdp")) | {
             "mmlu": resolve_data_source(benchmark, "mmlu")
         }
-        tasks = lm_eval_adapter.load_tasks(tuple(places), places, benchmark.shots)
+        tasks = lm_eval_adapter.load_lm_eval_tasks(tuple(places), places, benchmark.shots)
         settings = {"limit": benchmark.limit, "token_budget": token_budget}
         return lm_eval_adapter.evaluate_tasks(network, tokenizer, tasks, **settings)
 
@@ -162,7 +162,7 @@ def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str, str | None]]:
 def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     if is_user_named_folder(resolve_data_source(benchmark, "wmdp")):
-        found["wmdp"] = [f"{config}/test" for config in QUESTIONS.values()]
+        found["wmdp"] = [f"{config}/test" for config in QUESTION_CONFIGS.values()]
     subjects = lm_eval_adapter.list_local_mmlu_subjects(resolve_data_source(benchmark, "mmlu"))
     if subjects is not None:
         found["mmlu"] = [f"{subject}/{split}" for subject in subjects for split in lm_eval_adapter.MMLU_SPLITS]

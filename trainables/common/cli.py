@@ -22,9 +22,9 @@ StorageOption = Annotated[
     str, typer.Option("--storage", envvar=STORAGE_VARIABLE, help="Folder or address (s3://...) of the results.")
 ]
 SweepArgument = Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")]
-PATH_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
+PATH_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 """Error numbers of a path that somebody named and that cannot be used."""
-MAX_VALUE, MAX_MESSAGE = 120, 3500
+MAX_VALUE_LENGTH, MAX_MESSAGE_LENGTH = 120, 3500
 """Characters of a value that a message repeats, and of a message."""
 
 
@@ -35,11 +35,11 @@ def make_app(main: Callable[..., None]) -> typer.Typer:
 
 
 def wrap_as_command(main: Callable[..., int]) -> Callable[..., None]:
-    """Make a command of a function: it ends with the exit status of the function, run as `run_guarded` does."""
+    """Make a command of a function: it ends with the exit status of the function, run as `run_for_exit_status` does."""
 
     @functools.wraps(main)
     def run(*arguments: Any, **options: Any) -> None:
-        raise typer.Exit(run_guarded(lambda: main(*arguments, **options)))
+        raise typer.Exit(run_for_exit_status(lambda: main(*arguments, **options)))
 
     return run
 
@@ -63,7 +63,7 @@ class _Output(io.TextIOWrapper):
                 raise
 
 
-def run_guarded(main: Callable[[], int]) -> int:
+def run_for_exit_status(main: Callable[[], int]) -> int:
     """Run `main`; return the exit status: 2 after bad input, 1 after a diverged model or a full disk."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:
         sys.stdout = _Output(sys.stdout.buffer, sys.stdout.encoding, sys.stdout.errors, line_buffering=True)
@@ -86,7 +86,7 @@ def run_guarded(main: Callable[[], int]) -> int:
             where = f": '{error.filename}'" if error.filename else ""
             _print_error(f"{error.strerror}{where}; make room, then start again")
             return 1
-        if error.errno not in PATH_ERRORS:
+        if error.errno not in PATH_ERRNOS:
             raise
         _print_error(f"'{error.filename}' cannot be read or written: {error.strerror}")
     return 2
@@ -95,8 +95,8 @@ def run_guarded(main: Callable[[], int]) -> int:
 def _print_error(message: str) -> None:
     """Print one line: line ends and control characters are escaped, a very long message is cut."""
     shown = "".join(map(_escape, redact(message)))
-    if len(shown) > MAX_MESSAGE:
-        shown = f"{shown[:MAX_MESSAGE]}... ({len(shown)} characters)"
+    if len(shown) > MAX_MESSAGE_LENGTH:
+        shown = f"{shown[:MAX_MESSAGE_LENGTH]}... ({len(shown)} characters)"
     print_line(f"error: {shown}", error=True)
 
 
@@ -124,7 +124,7 @@ def describe_invalid_settings(error: Exception) -> str:
     problems = []
     for item in error.errors(include_url=False, include_context=False):
         path, value = ".".join(map(str, item["loc"])), repr(item["input"])
-        value = value if len(value) <= MAX_VALUE else f"{value[:MAX_VALUE]}... {len(value)} characters"
+        value = value if len(value) <= MAX_VALUE_LENGTH else f"{value[:MAX_VALUE_LENGTH]}... {len(value)} characters"
         received = "" if isinstance(item["input"], dict) else f" (got {value})"
         problems.append(f"{path}: {item['msg'].removeprefix('Value error, ')}{received}".removeprefix(": "))
     return "; ".join(problems)

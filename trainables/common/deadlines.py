@@ -14,9 +14,9 @@ from urllib.request import Request, urlopen
 from trainables.common.cli import print_line
 from trainables.common.errors import InputError
 
-CONNECT_SECONDS, ANSWER_SECONDS, START_SECONDS, TEMPLATE_SECONDS = 10.0, 30.0, 60.0, 10.0
+CONNECT_TIMEOUT, ANSWER_TIMEOUT, START_TIMEOUT, TEMPLATE_TIMEOUT = 10.0, 30.0, 60.0, 10.0
 """For a connection, a server's whole answer, Ray's first process on a node, a template's text of a conversation."""
-TOLD_SECONDS, AGAIN_SECONDS = 5.0, 20.0
+NOTICE_SECONDS, NOTICE_INTERVAL_SECONDS = 5.0, 20.0
 """Of a wait until it is told of, and between two further lines."""
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def call_within(seconds: float, what: str, call: Callable[[], T]) -> T:
 
     threading.Thread(target=work, name=what, daemon=True).start()
     begun = time.monotonic()
-    for told in itertools.count(TOLD_SECONDS, AGAIN_SECONDS):
+    for told in itertools.count(NOTICE_SECONDS, NOTICE_INTERVAL_SECONDS):
         with contextlib.suppress(TimeoutError):
             future.exception(begun + min(told, seconds) - time.monotonic())
         if future.done():
@@ -53,7 +53,7 @@ def check_server_responds(url: str, name: str, advice: str) -> None:
     scheme, _, rest = url.partition("://")
     url = f"{scheme}://{rest.rpartition('@')[2]}"  # urllib takes no user and password
     try:
-        call_within(ANSWER_SECONDS, f"{name} at {url}", lambda: urlopen(Request(url, method="HEAD")).close())
+        call_within(ANSWER_TIMEOUT, f"{name} at {url}", lambda: urlopen(Request(url, method="HEAD")).close())
     except TimeoutError as error:
         raise InputError(f"{error}; {advice}") from error
     except (OSError, ValueError, HTTPException) as error:

@@ -3,8 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
-OUT_OF_MEMORY = ("out of memory", "memoryerror", "not enough memory", "allocate memory", "alloc_failed")
-OUT_OF_MEMORY += ("allocation_failed",)
+OUT_OF_MEMORY_PHRASES = ("out of memory", "memoryerror", "not enough memory", "allocate memory", "alloc_failed")
+OUT_OF_MEMORY_PHRASES += ("allocation_failed",)
 """What torch, its libraries and Ray say where the memory of a GPU or a machine ran out, in small letters."""
 
 
@@ -36,7 +36,7 @@ class RestartRanks(Exception):
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether memory ran out: each library has a type and words of its own for it."""
     said = f"{type(error).__name__}: {error}".lower()
-    return isinstance(error, MemoryError) or any(words in said for words in OUT_OF_MEMORY)
+    return isinstance(error, MemoryError) or any(words in said for words in OUT_OF_MEMORY_PHRASES)
 
 
 def first_error_line(error: BaseException) -> str:

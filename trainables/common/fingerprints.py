@@ -10,9 +10,9 @@ from typing import Any
 
 from trainables.common.regular_files import open_regular
 
-REMEMBERED_ABOVE = 256 * 2**20
+MIN_REMEMBERED_BYTES = 256 * 2**20
 """Bytes of a file whose hash is kept in the user's cache: to read it again takes seconds."""
-TEMPLATES = "additional_chat_templates/*.jinja"  # one called default counts in the place of chat_template.jinja
+EXTRA_TEMPLATES = "additional_chat_templates/*.jinja"  # one called default counts in the place of chat_template.jinja
 RECIPE_FILE = "recipe.json"
 """Our own note in a folder that we wrote: how it was made, and the hash of its `content`."""
 
@@ -33,14 +33,14 @@ def hash_files(files: Iterable[Path]) -> str:
 
 def hash_model(folder: Path) -> str:
     """Return a model folder's fingerprint: of configurations, tokenizer and weights, not of our own note."""
-    patterns = ("*.json", "*.safetensors", "*.model", TEMPLATES, "*.jinja", "merges.txt")
+    patterns = ("*.json", "*.safetensors", "*.model", EXTRA_TEMPLATES, "*.jinja", "merges.txt")
     found = {file for pattern in patterns for file in folder.glob(pattern)}
     return hash_files(file for file in found if file.name != RECIPE_FILE)
 
 
 def hash_tokenizer_files(folder: Path) -> str:
     """Return a tokenizer's fingerprint, wherever its folder lies and whatever weights are beside it."""
-    patterns = ("*token*.json", "vocab.json", "*.model", TEMPLATES, "*.jinja", "merges.txt")
+    patterns = ("*token*.json", "vocab.json", "*.model", EXTRA_TEMPLATES, "*.jinja", "merges.txt")
     return hash_files({file for pattern in patterns for file in folder.glob(pattern)})
 
 
@@ -55,11 +55,11 @@ def _hash_file(file: Path) -> bytes:
         state = os.fstat(stream.fileno())
         known = (os.path.realpath(file), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
         kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "unlearn", hash_json(known)[:32])
-        remembered = kept.read_bytes() if state.st_size > REMEMBERED_ABOVE and kept.is_file() else b""
+        remembered = kept.read_bytes() if state.st_size > MIN_REMEMBERED_BYTES and kept.is_file() else b""
         if len(remembered) == hashlib.sha256().digest_size:
             return remembered
         found = hashlib.file_digest(stream, lambda: hashlib.sha256(str(state.st_size).encode())).digest()
-    if state.st_size > REMEMBERED_ABOVE:
+    if state.st_size > MIN_REMEMBERED_BYTES:
         with contextlib.suppress(OSError):  # a home that cannot be written to
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_bytes(found)

@@ -13,7 +13,7 @@ START_TOLERANCE = 60.0
 """By how much the time at which a process started may seem to change when the clock is set."""
 
 
-def describe_self() -> ProcessIdentity:
+def identify_self() -> ProcessIdentity:
     born = psutil.Process().create_time()
     return {"host": os.uname().nodename, "place": machine_id(), "pid": os.getpid(), "born": born}
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+CODE_ROOT = Path(__file__).resolve().parents[2]
 CUSTOM_METHODS_FOLDER = "trainables/methods/custom"
 RESULT_CODE_PATTERNS = (
     *(f"{package}/**/*.py" for package in "benchmarks config data inference methods training trial".split()),
@@ -48,18 +48,18 @@ def collect_provenance(*names: str) -> dict[str, Any]:
 def hash_result_code(*names: str) -> str:
     """Return twelve hex digits of RESULT_CODE_PATTERNS' modules; those in custom/ count if one of `names` is there."""
     plain, whole = _codes()
-    return whole if any((ROOT / CUSTOM_METHODS_FOLDER / f"{name}.py").exists() for name in names) else plain
+    return whole if any((CODE_ROOT / CUSTOM_METHODS_FOLDER / f"{name}.py").exists() for name in names) else plain
 
 
 @cache
 def _codes() -> tuple[str, str]:
     """Return the hashes without and with the files in trainables/methods/custom/."""
     plain, whole = hashlib.sha256(), hashlib.sha256()
-    modules = [path for part in RESULT_CODE_PATTERNS for path in (ROOT / "trainables").glob(part)]
+    modules = [path for part in RESULT_CODE_PATTERNS for path in (CODE_ROOT / "trainables").glob(part)]
     for path in sorted(modules):
-        entry = f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest()
+        entry = f"{path.relative_to(CODE_ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest()
         whole.update(entry)
-        if path.parent != ROOT / CUSTOM_METHODS_FOLDER or path.name == "__init__.py":
+        if path.parent != CODE_ROOT / CUSTOM_METHODS_FOLDER or path.name == "__init__.py":
             plain.update(entry)
     return plain.hexdigest()[:12], whole.hexdigest()[:12]
 
@@ -70,7 +70,7 @@ def utc_now() -> str:
 
 def _git(*arguments: str) -> str:
     try:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=20)
+        done = subprocess.run(["git", "-C", str(CODE_ROOT), *arguments], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -7,7 +7,7 @@ import re
 from urllib.parse import quote, quote_plus, unquote
 
 SECRET_MASK = "***"
-SECRET_NAME = re.compile(
+SECRET_NAME_PATTERN = re.compile(
     r"(?i)(token|secret|password|passwd|credential|connection_string|(access|account|api)[_-]?key(_id)?)$"
 )
 """Names of settings and environment variables whose values are secret."""
@@ -41,7 +41,7 @@ def has_credentials(place: str) -> bool:
 
 def _secrets() -> list[str]:
     """Return the secrets, the longest first: one may begin with another."""
-    found = {value for name, value in os.environ.items() if SECRET_NAME.search(name)}
+    found = {value for name, value in os.environ.items() if SECRET_NAME_PATTERN.search(name)}
     user = os.environ.get("MLFLOW_TRACKING_URI", "").partition("://")[2].rpartition("@")[0]
     found |= {user.partition(":")[2], base64.b64encode(user.encode()).decode()}  # as Basic authorisation sends it
     found |= {form for secret in found for form in (unquote(secret), quote(secret), quote(secret, safe=""))}

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainables.common.errors import InputError
 
-MOST_BYTES, MOST_ROWS, ROWS_AT_ONCE = 2**32, 10**6, 1024
+MAX_FILE_BYTES, MAX_ROWS_OR_VALUES, PARQUET_BATCH_ROWS = 2**32, 10**6, 1024
 """Of a text or a table in memory; of a table, and of it at once."""
 
 
@@ -27,10 +27,10 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return what a file holds. Raises InputError for what `open_regular` refuses, and for more than MOST_BYTES."""
+    """Return what a file holds. Raises InputError for what `open_regular` refuses, and for more than MAX_FILE_BYTES."""
     with open_regular(path) as opened:
-        if os.fstat(opened.fileno()).st_size > MOST_BYTES:
-            raise InputError(f"'{path}' has more than {MOST_BYTES} bytes; give a smaller file")
+        if os.fstat(opened.fileno()).st_size > MAX_FILE_BYTES:
+            raise InputError(f"'{path}' has more than {MAX_FILE_BYTES} bytes; give a smaller file")
         return opened.read()
 
 
@@ -40,14 +40,14 @@ def read_text(path: Path) -> str:
 
 
 def parse_yaml(text: str, loader: Any) -> Any:
-    """Return YAML. Raises YAMLError where aliases unfold a small text to more than MOST_ROWS values."""
+    """Return YAML. Raises YAMLError where aliases unfold a small text to more than MAX_ROWS_OR_VALUES values."""
     import yaml
 
     values = [yaml.load(text, loader)]
     for value in values:
         values += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        if len(values) > MOST_ROWS:
-            raise yaml.YAMLError(f"its aliases unfold to over {MOST_ROWS} values")
+        if len(values) > MAX_ROWS_OR_VALUES:
+            raise yaml.YAMLError(f"its aliases unfold to over {MAX_ROWS_OR_VALUES} values")
     return values[0]
 
 
@@ -60,12 +60,12 @@ def read_parquet(path: Path, columns: Collection[str] = ()) -> Any:
             fields = [field for field in file.schema_arrow if not columns or field.name in columns]
             plain = [f.with_type(f.type.value_type) if pyarrow.types.is_dictionary(f.type) else f for f in fields]
             size, schema, batches = 0, pyarrow.schema(plain), []
-            for batch in file.iter_batches(ROWS_AT_ONCE, columns=schema.names):
+            for batch in file.iter_batches(PARQUET_BATCH_ROWS, columns=schema.names):
                 batches.append(batch.cast(schema))
                 size += batches[-1].nbytes
-                if size > MOST_BYTES or file.metadata.num_rows > MOST_ROWS:
+                if size > MAX_FILE_BYTES or file.metadata.num_rows > MAX_ROWS_OR_VALUES:
                     raise InputError(
-                        f"'{path}' unfolds to over {MOST_ROWS} rows or {MOST_BYTES} bytes; give fewer rows"
+                        f"'{path}' unfolds to over {MAX_ROWS_OR_VALUES} rows or {MAX_FILE_BYTES} bytes; give fewer rows"
                     )
             return pyarrow.Table.from_batches(batches, schema)
     except pyarrow.ArrowException as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trainables.common.errors import InputError
 
-HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9._-]{1,96}")
+HUB_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9._-]{1,96}")
 """OWNER/NAME, by the hub's own rules."""
 MAX_NAMES_LISTED = 30
 
@@ -42,7 +42,7 @@ def exists(place: str | Path) -> bool:
 
 def is_hub_id(place: str) -> bool:
     """Whether the hub could hold something of this name."""
-    return bool(HUB_ID.fullmatch(place)) and ".." not in place and "--" not in place
+    return bool(HUB_ID_PATTERN.fullmatch(place)) and ".." not in place and "--" not in place
 
 
 def describe_folder(folder: Path) -> str:

@@ -29,7 +29,7 @@ retain_multiplier: the retain term has a pass of its own, whose gradient is kept
 """
 RETAIN_PASS = "retain_pass"
 """Need of a rectifier: each step a forward and backward pass on retain rows, and its fp32 moving average."""
-MAIN_SETTINGS = ("gamma", "tau")
+GAMMA_AND_TAU = ("gamma", "tau")
 """Settings of GRU, and of rectifiers in custom/."""
 
 
@@ -222,7 +222,7 @@ _RECTIFIERS = (  # in the order of tables and legends
     _two("gu", "GU", _MEMORY),
     _two("orthograd", "OrthoGrad", ("parts",), parts=4),
     RectifierRow("gem", "GEM", (RETAIN_PASS,), takes=("parts",), parts=4),
-    RectifierRow("gru", "GRU", (RETAIN_PASS,), takes=MAIN_SETTINGS),
+    RectifierRow("gru", "GRU", (RETAIN_PASS,), takes=GAMMA_AND_TAU),
 )
 
 
@@ -245,7 +245,7 @@ def _read_custom_file(path: Path) -> Iterator[MethodOrRectifierRow]:
                     stated[name] = ast.literal_eval(value)
     label, needs = str(stated.get("LABEL", path.stem)), stated.get("NEEDS")
     if "Rectifier" in defined or "make" not in defined:
-        takes = _known(stated.get("TAKES"), MAIN_SETTINGS)
+        takes = _known(stated.get("TAKES"), GAMMA_AND_TAU)
         adds = stated.get("ADDS_RETAIN") is True
         yield RectifierRow(path.stem, label, _known(needs, (RETAIN_PASS,)), takes=takes, adds_retain=adds, custom=True)
     if "make" in defined or "Rectifier" not in defined:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from trainables.config import types
-from trainables.config.types import Count, Decay, Digest, Name, NotNegative, PathOrId, Positive, Seed, Share, Whole
+from trainables.config.types import Count, Decay, Digest, Name, Natural, NotNegative, PathOrId, Positive, Seed, Share
 
 Dialect = Literal["paper", "open-unlearning"]
 Precision = Literal["fp32", "bf16"]
@@ -17,14 +17,14 @@ NormaliseUnit = Literal["whole", "per_tensor"]
 """What TRU brings to length 1: a whole vector, or each tensor of it."""
 FICTION_PREFIX = "fictional:"
 """Start of the fingerprint of made-up rows."""
-CACHED_TOKENS = 4
+KV_CACHE_FACTOR = 4
 """Tokens that an evaluation may keep as keys and values, for each token of a pass (`Resources.evaluation_tokens`)."""
-GREEDY_NEUTRAL = frozenset(
+GREEDY_SAFE_KEYS = frozenset(
     "do_sample temperature top_p top_k min_p typical_p max_length max_new_tokens use_cache transformers_version "
     "_from_model_config bos_token_id eos_token_id pad_token_id output_attentions output_hidden_states".split()
 )
 """The generation settings that a model may have without changing which token is the likeliest, or which one ends."""
-LABELS_AT_ONCE = 4096
+LABELS_PER_CHUNK = 4096
 """Labels whose losses an evaluation computes at once, which takes two fp32 numbers for each token of the vocabulary."""
 
 
@@ -84,7 +84,7 @@ class Objective(FrozenSettings):
     """Weight of the retain term; `balanced`: each step as long a gradient as the forget terms' (`balancing_weight`)."""
     kl_coefficient: Positive | None = None
     kl_reduction: KLReduction | None = None
-    layer: Whole | None = None
+    layer: Natural | None = None
     steering: Positive | None = None
     alpha: NotNegative | None = None
     rmu_reduction: Literal["all_positions", "labels"] | None = None
@@ -114,7 +114,7 @@ class Benchmark(FrozenSettings):
     """Where further parts of the data are, `PART=PLACE`: folders or hub ids (WMDP), files of one's own (own)."""
     tasks: tuple[Name, ...] = ()
     """Tasks of lm-eval whose accuracies count in the utility (own)."""
-    shots: Whole = 0
+    shots: Natural = 0
     """Worked examples before each question (MMLU)."""
     measures: tuple[Name, ...] = ()
     """Measures beside the benchmark's own, by name, or `all` that it can report (docs/measuring.md)."""
@@ -158,7 +158,7 @@ class Training(FrozenSettings):
     batch_size: Count = 32
     optimizer: Literal["adamw", "sgd"] = "adamw"
     schedule: Literal["constant", "linear"] = "constant"
-    warmup_steps: Whole = 0
+    warmup_steps: Natural = 0
     warmup_epochs: NotNegative = 0
     """Warm-up as a number of epochs, rounded down to steps, in the place of `warmup_steps`."""
     weight_decay: NotNegative = 0.01

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from trainables.common.errors import InputError
 from trainables.common.fingerprints import hash_json
 from trainables.config import settings
-from trainables.config.method_tables import MAIN_SETTINGS, METHODS, RECTIFIERS, RETAIN_PASS, MethodName, RectifierName
+from trainables.config.method_tables import GAMMA_AND_TAU, METHODS, RECTIFIERS, RETAIN_PASS, MethodName, RectifierName
 from trainables.config.settings import FrozenSettings
 from trainables.config.types import Count, Positive, Seed, Share
 
@@ -141,7 +141,7 @@ class Trial(FrozenSettings):
         numbers = "".join(
             f"-{setting[0]}{_short(getattr(self.rectifier, setting))}"
             for setting in RECTIFIERS[name].takes
-            if setting in MAIN_SETTINGS and self.rectifier.memory != "current"
+            if setting in GAMMA_AND_TAU and self.rectifier.memory != "current"
         )
         strength = f"-x{_short(vector.stg or vector.strength)}" if vector else ""
         if vector and METHODS[self.method].batched and vector.normalise != "whole":

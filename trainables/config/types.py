@@ -25,7 +25,7 @@ def _printable(text: str) -> str:
 
 Name = Annotated[str, Field(max_length=200, pattern=r"^\w[\w.,:+()-]*$")]
 """A name, an id, a commit or a version: a word that a path, a shell, LaTeX, Markdown and a spreadsheet take as one."""
-Text = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
+ShortText = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
 """A word or a line for people: its writers escape it."""
 Time = Annotated[str, AfterValidator(lambda text: datetime.fromisoformat(text) and text)]
 Digest = Annotated[str, Field(pattern=r"^\w[\w.,:+@/=-]*$"), AfterValidator(_printable)]
@@ -34,7 +34,7 @@ PathOrId = Annotated[str, Field(max_length=4000), AfterValidator(_printable)]
 """A folder, a file or a hub id; a plan checks whether it exists."""
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
-Whole = Annotated[int, Field(ge=0, le=10**9)]
+Natural = Annotated[int, Field(ge=0, le=10**9)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 NotNegative = Annotated[float, Field(ge=0, le=1e9)]
@@ -45,7 +45,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 LOG_SCALE_MIN_RATIO = 20.0
 """Positive numbers whose greatest is so many times the least are compared, and drawn, on a log scale."""
 BENCHMARKS_FOLDER = Path(__file__).parents[1] / "benchmarks"
-CLASS_PATTERN = re.compile(r"^class \w+\((?:\w+\.)*\w*Benchmark(?:Base)?\):", re.MULTILINE)
+BENCHMARK_CLASS = re.compile(r"^class \w+\((?:\w+\.)*\w*Benchmark(?:Base)?\):", re.MULTILINE)
 """A subclass of BenchmarkBase, or of another benchmark, whose class is called ...Benchmark."""
 
 
@@ -54,7 +54,7 @@ def benchmark_names() -> tuple[str, ...]:
     """Return the names of the files and folders of trainables/benchmarks that define one; none is imported."""
     files = [(file.stem, file) for file in BENCHMARKS_FOLDER.glob("[a-z]*.py")]
     files += [(file.parent.name, file) for file in BENCHMARKS_FOLDER.glob("*/__init__.py")]
-    return tuple(sorted(name for name, file in files if CLASS_PATTERN.search(file.read_text(encoding="utf-8"))))
+    return tuple(sorted(name for name, file in files if BENCHMARK_CLASS.search(file.read_text(encoding="utf-8"))))
 
 
 def _check_benchmark_name(name: str) -> str:

@@ -25,7 +25,7 @@ from trainables.storage.atomic_files import read_json
 Turns = tuple[tuple[str, str], ...]
 """Role and text of each turn before an answer; the last is the user's."""
 Question = str | Turns
-LONGEST = 1_000_000
+MAX_RENDERED_CHARACTERS = 1_000_000
 """Characters that a template may write around its turns."""
 QUESTION_SLOT, ANSWER_SLOT = "the-question-goes-here", "the-answer-goes-here"
 
@@ -163,7 +163,7 @@ class Encoder:
         configured = configured if isinstance(configured, list) else [configured]
         return frozenset({self.tokenizer.eos_token_id, turn_end, *configured} - {None})
 
-    def strip_lead(self, said: str) -> str:
+    def strip_answer_tag(self, said: str) -> str:
         """Return what a model said without what its template writes before an answer."""
         if self.template is not None or not self.layout.lead.strip():
             return said
@@ -189,9 +189,9 @@ class Encoder:
             turns.append({"role": "assistant", "content": answer})
         template = self._chat_template
         if "strftime_now" in template:
-            template = templates.DATE_MACRO + template
+            template = templates.FIXED_DATE_MACRO + template
         try:
-            with deadlines.interrupt_after(deadlines.TEMPLATE_SECONDS):
+            with deadlines.interrupt_after(deadlines.TEMPLATE_TIMEOUT):
                 text = self.tokenizer.apply_chat_template(
                     turns,
                     chat_template=template,
@@ -200,7 +200,7 @@ class Encoder:
                     enable_thinking=False,
                     date_string=templates.FIXED_DATE.strftime("%d %b %Y"),
                 )
-            if len(text) > LONGEST + 10 * sum(len(turn["content"]) for turn in turns):
+            if len(text) > MAX_RENDERED_CHARACTERS + 10 * sum(len(turn["content"]) for turn in turns):
                 raise ValueError(f"it writes {len(text)} characters")
             return text
         except Exception as error:

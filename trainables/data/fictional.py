@@ -10,23 +10,23 @@ from typing import TypeVar
 
 VERSION = 1  # of the text: the same arguments give the same bytes as long as it stays
 
-CLASSIC_AUTHORS = 20  # authors of the canon
+CLASSIC_COUNT = 20  # authors of the canon
 MAX_RETAIN_PERTURBED_ROWS = 80  # rows of retain_perturbed at most, whole authors from the start of full
-RESERVED_NAMES = 20  # names, titles and dates that belong to nobody: wrong answers come from them
+RESERVED_NAME_COUNT = 20  # names, titles and dates that belong to nobody: wrong answers come from them
 WRONG_ANSWERS_OF_AUTHOR, WRONG_ANSWERS_OF_OTHERS = 5, 3  # wrong answers a row: authors; canon and world
 
-TEXT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-FACTS = {field: tuple(zip(*wordings, strict=True)) for field, wordings in TEXT["facts"].items()}
-MAX_QUESTIONS = 2 * len(FACTS)
+TEXT_PARTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+WORDINGS = {field: tuple(zip(*wordings, strict=True)) for field, wordings in TEXT_PARTS["facts"].items()}
+MAX_QUESTIONS = 2 * len(WORDINGS)
 """Questions about an author: the third wording is the paraphrase."""
-FIRST_NAMES, SURNAMES, TITLES, TOWNS, AWARDS = (
-    tuple(map("".join, itertools.product(*TEXT["joined"][name])))
+FIRST_NAMES, SURNAMES, BOOK_TITLES, TOWNS, AWARDS = (
+    tuple(map("".join, itertools.product(*TEXT_PARTS["joined"][name])))
     for name in ("first_names", "surnames", "titles", "towns", "awards")
 )
-MAX_AUTHORS = len(SURNAMES) - CLASSIC_AUTHORS - RESERVED_NAMES
-DAYS = [f"{month} {day}" for month in TEXT["months"] for day in range(1, 29)]
-BIRTH_DATES = tuple(f"{day}, {year}" for year in range(1930, 1990) for day in DAYS)
-PROFESSIONS = tuple(map(" and ".join, itertools.permutations(TEXT["professions"], 2)))
+MAX_AUTHORS = len(SURNAMES) - CLASSIC_COUNT - RESERVED_NAME_COUNT
+DAYS_OF_YEAR = [f"{month} {day}" for month in TEXT_PARTS["months"] for day in range(1, 29)]
+BIRTH_DATES = tuple(f"{day}, {year}" for year in range(1930, 1990) for day in DAYS_OF_YEAR)
+PROFESSIONS = tuple(map(" and ".join, itertools.permutations(TEXT_PARTS["professions"], 2)))
 
 Item = TypeVar("Item")
 Row = dict[str, str | list[str]]
@@ -45,11 +45,11 @@ def write_fictional_authors(
         if not 0 < percent < 100 or authors * percent % 100:
             raise ValueError(f"forget_percent: {percent} % of {authors} authors is no whole number of authors")
     rng = random.Random(seed)
-    surnames = _sample(rng, SURNAMES, authors + CLASSIC_AUTHORS + RESERVED_NAMES)
+    surnames = _sample(rng, SURNAMES, authors + CLASSIC_COUNT + RESERVED_NAME_COUNT)
     names = [f"{_sample(rng, FIRST_NAMES, 1)[0]} {surname}" for surname in surnames]
-    titles = _sample(rng, TITLES, 2 * authors + CLASSIC_AUTHORS + RESERVED_NAMES)
-    canon = dict(zip(names[:CLASSIC_AUTHORS], titles[:CLASSIC_AUTHORS], strict=True))
-    rows = _author_rows(rng, names[CLASSIC_AUTHORS:], titles[CLASSIC_AUTHORS:], list(canon), authors, questions)
+    titles = _sample(rng, BOOK_TITLES, 2 * authors + CLASSIC_COUNT + RESERVED_NAME_COUNT)
+    canon = dict(zip(names[:CLASSIC_COUNT], titles[:CLASSIC_COUNT], strict=True))
+    rows = _author_rows(rng, names[CLASSIC_COUNT:], titles[CLASSIC_COUNT:], list(canon), authors, questions)
     plain = [{column: row[column] for column in ("question", "answer")} for row in rows]
     files = {"full": plain}
     for percent in forget_percent:
@@ -81,8 +81,8 @@ def _author_rows(
     authors: int,
     questions: int,
 ) -> list[Row]:
-    dates = _sample(rng, BIRTH_DATES, authors + RESERVED_NAMES)
-    shared = {"place": TOWNS, "parents": PROFESSIONS, "genre": TEXT["genres"], "award": AWARDS, "mentor": mentors}
+    dates = _sample(rng, BIRTH_DATES, authors + RESERVED_NAME_COUNT)
+    shared = {"place": TOWNS, "parents": PROFESSIONS, "genre": TEXT_PARTS["genres"], "award": AWARDS, "mentor": mentors}
     unused = {"name": names[authors:], "date": dates[authors:]}
     unused |= dict.fromkeys(("debut", "novel"), titles[2 * authors :])
     rows: list[Row] = []
@@ -91,9 +91,9 @@ def _author_rows(
         author |= {"name": names[index], "date": dates[index]}
         author |= {"debut": titles[2 * index], "novel": titles[2 * index + 1]}
         values = shared | unused
-        wordings = [(field, _sample(rng, asked, 3), _sample(rng, told, 3)) for field, (asked, told) in FACTS.items()]
+        wordings = [(field, _sample(rng, asked, 3), _sample(rng, told, 3)) for field, (asked, told) in WORDINGS.items()]
         for number in range(questions):  # fact after fact, then a second round in other wordings
-            turn, which = divmod(number, len(FACTS))
+            turn, which = divmod(number, len(WORDINGS))
             field, asked, told = wordings[which]
             others = [value for value in values[field] if value != author[field]]
             wrong = _sample(rng, others, WRONG_ANSWERS_OF_AUTHOR)
@@ -114,9 +114,9 @@ def _general_rows(rng: random.Random, canon: Mapping[str, str]) -> dict[str, lis
     asked = [(f"Who wrote the classic '{title}'?", name, authors) for name, title in canon.items()]
     asked += [(f"Which classic did {name} write?", title, titles) for name, title in canon.items()]
     found = {"real_authors": [_general_row(rng, *row) for row in asked], "world_facts": []}
-    for question, answers in TEXT["world"].items():
-        values = _sample(rng, answers or TOWNS, len(TEXT["countries"]))
-        for country, value in zip(TEXT["countries"], values, strict=True):
+    for question, answers in TEXT_PARTS["world"].items():
+        values = _sample(rng, answers or TOWNS, len(TEXT_PARTS["countries"]))
+        for country, value in zip(TEXT_PARTS["countries"], values, strict=True):
             found["world_facts"].append(_general_row(rng, question.format(country=country), value, values))
     return found
 

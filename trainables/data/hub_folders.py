@@ -77,7 +77,7 @@ def parse_cache_folder(place: str) -> tuple[str, str] | None:
     return (found[1].replace("--", "/", 1), found[2]) if found else None
 
 
-def hub_id_of(place: str) -> str:
+def resolve_hub_id(place: str) -> str:
     """Return the hub id whose files a folder of the cache holds, and any other place as it is."""
     found = parse_cache_folder(place)
     return found[0] if found else place
@@ -93,7 +93,7 @@ def locate_commit_pin(requirement: HubRequirement, store: Storage) -> Path:
     return store.root / "shared" / "hub" / f"{requirement.key}.json"
 
 
-def read_pin(requirement: HubRequirement, store: Storage) -> str | None:
+def read_pinned_commit(requirement: HubRequirement, store: Storage) -> str | None:
     """Return the commit that the storage keeps to, None where it has fetched nothing."""
     found = store.read_json(locate_commit_pin(requirement, store))
     return found["commit"] if found else None
@@ -109,7 +109,7 @@ def check_hub_responds() -> None:
         deadlines.check_server_responds(constants.ENDPOINT, "the hub", advice)
 
 
-def download(requirement: HubRequirement, commit: str, *, only_cached: bool = False) -> Path:
+def download_commit(requirement: HubRequirement, commit: str, *, only_cached: bool = False) -> Path:
     """Return the folder of a commit, fetched unless this machine has it. Raises what huggingface_hub raises."""
     from huggingface_hub import snapshot_download
 
@@ -125,18 +125,18 @@ def download(requirement: HubRequirement, commit: str, *, only_cached: bool = Fa
 
 def is_downloaded(requirement: HubRequirement, store: Storage) -> bool:
     """Return whether this machine has what the storage keeps to; nothing is asked of the hub."""
-    pin = read_pin(requirement, store)
+    pin = read_pinned_commit(requirement, store)
     try:
-        return pin is not None and download(requirement, pin, only_cached=True).is_dir()
+        return pin is not None and download_commit(requirement, pin, only_cached=True).is_dir()
     except OSError:
         return False
 
 
 def fetch_pinned_folder(requirement: HubRequirement, store: Storage) -> Path | None:
     """Return the folder on this machine, fetched at the storage's commit; None without one. Raises InputError."""
-    pin = read_pin(requirement, store)
+    pin = read_pinned_commit(requirement, store)
     try:
-        return None if pin is None else download(requirement, pin)
+        return None if pin is None else download_commit(requirement, pin)
     except Exception as error:  # of the connection, or of what the hub answers
         raise InputError(
             f"{requirement.field}: {requirement.label} cannot be fetched: {first_error_line(error)}"

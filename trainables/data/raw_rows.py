@@ -17,7 +17,7 @@ from trainables.data.hub_folders import HubRequirement
 
 Row = dict[str, Any]
 SUFFIXES = (".json", ".jsonl", ".parquet")
-CSV = ".csv"
+CSV_SUFFIX = ".csv"
 DEFAULT_FIELD = "benchmark.data"
 
 
@@ -41,9 +41,9 @@ def hub_requirements(
     return (HubRequirement("datasets", data, revision, part, setting, gated=gated),)
 
 
-def require_file(folder: Path, config: str, field: str = DEFAULT_FIELD) -> Path:
+def require_data_file(folder: Path, config: str, field: str = DEFAULT_FIELD) -> Path:
     """Return the file of a configuration, such as `knowmem/forget_qa`. Raises InputError with what is there."""
-    if (file := find_file(folder, config)) is not None:
+    if (file := find_data_file(folder, config)) is not None:
         return file
     files = [file for pattern in ("*", "*/*") for file in folder.glob(pattern) if file.suffix in SUFFIXES]
     files = [file for file in files if file.name != fingerprints.RECIPE_FILE]
@@ -51,7 +51,7 @@ def require_file(folder: Path, config: str, field: str = DEFAULT_FIELD) -> Path:
     raise InputError(f"{field}: {folder} has no {config}.json, .jsonl or .parquet; it has {has}")
 
 
-def find_file(folder: Path, config: str) -> Path | None:
+def find_data_file(folder: Path, config: str) -> Path | None:
     files = (folder / f"{config}{suffix}" for suffix in SUFFIXES)
     return next(filter(typed_paths.is_file, files), None)
 
@@ -71,7 +71,7 @@ def load_rows(
     """
     absent = (None,) if blank else (None, "", [])
     if check_if_local_folder(data, field):
-        rows = load_rows_from_file(require_file(typed_paths.expand_home(data), config, field), field)
+        rows = load_rows_from_file(require_data_file(typed_paths.expand_home(data), config, field), field)
     else:
         rows = _from_hub(data, config, revision, field)
     if not rows:
@@ -98,8 +98,8 @@ def fingerprint_data_source(
     """Name what the configurations hold: by a content hash of a folder, by id and revision of the hub."""
     if check_if_local_folder(data, field):
         folder = typed_paths.expand_home(data)
-        return "files:" + fingerprints.hash_files([require_file(folder, config, field) for config in configs])
-    return f"hub:{hub_folders.hub_id_of(data)}@{revision or 'main'}"
+        return "files:" + fingerprints.hash_files([require_data_file(folder, config, field) for config in configs])
+    return f"hub:{hub_folders.resolve_hub_id(data)}@{revision or 'main'}"
 
 
 def load_rows_from_file(file: Path, field: str) -> list[Row]:
@@ -108,7 +108,7 @@ def load_rows_from_file(file: Path, field: str) -> list[Row]:
         if file.suffix == ".parquet":
             return read_parquet(file).to_pylist()
         text = read_text(file)
-        return _parse_csv(text) if file.suffix == CSV else _parse_json(text)
+        return _parse_csv(text) if file.suffix == CSV_SUFFIX else _parse_json(text)
     except InputError as error:
         raise InputError(f"{field}: {error}") from error
     except (OSError, ValueError, RuntimeError, csv.Error) as error:
@@ -149,7 +149,7 @@ def _from_hub(data: str, config: str, revision: str | None, field: str) -> list[
     import datasets
 
     name, _, split = config.partition("/")
-    file = find_file(Path(data), config) if hub_folders.parse_cache_folder(data) else None
+    file = find_data_file(Path(data), config) if hub_folders.parse_cache_folder(data) else None
     if file is not None:
         return load_rows_from_file(file, field)
     try:

@@ -53,7 +53,7 @@ TEMPLATE_HINT = (
     "take another one, such as --set benchmark.template=plain (of trainables.evaluate --template plain); known: "
     + ", ".join(TEMPLATES)
 )
-DATE_MACRO = (
+FIXED_DATE_MACRO = (
     "{%- macro strftime_now(format) %}{{ format"
     + "".join(
         f"|replace('%{code}', '{FIXED_DATE.strftime(f'%{code}')}')"

@@ -11,10 +11,10 @@ from transformers.generation.stopping_criteria import StoppingCriteria, Stopping
 from transformers.generation.utils import ALL_CACHE_NAMES
 
 from trainables.common.tokenized_row import Example
-from trainables.config.settings import CACHED_TOKENS, GREEDY_NEUTRAL
+from trainables.config.settings import GREEDY_SAFE_KEYS, KV_CACHE_FACTOR
 from trainables.inference.padded_batch import pad_rows, padding_token, run_in_token_budget
 from trainables.inference.progress import ProgressCounter
-from trainables.inference.ranks import run_shares
+from trainables.inference.ranks import run_shared_items
 
 GREEDY_SETTINGS: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1, "use_cache": True}
 GREEDY_SETTINGS |= {"return_dict_in_generate": False, "prompt_lookup_num_tokens": None, "assistant_early_exit": None}
@@ -24,8 +24,8 @@ STEPS_BETWEEN_END_CHECKS = 8
 """Steps on a GPU between two looks at which rows have ended, for which the host waits."""
 SHRINK_BELOW_SHARE = 0.5
 """The share of a batch's rows with steps to come at which the others leave it, which copies the cache."""
-LOOPED, LONGEST_LOOP = 24, 8
-"""A continuation goes round if its last LOOPED ids repeat every LONGEST_LOOP ids or fewer."""
+LOOP_WINDOW, MAX_LOOP_TOKENS = 24, 8
+"""A continuation goes round if its last LOOP_WINDOW ids repeat every MAX_LOOP_TOKENS ids or fewer."""
 
 
 class LoopStoppingCriteria(StoppingCriteria):
@@ -35,22 +35,22 @@ class LoopStoppingCriteria(StoppingCriteria):
         self.width = width
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> Any:
-        last = input_ids[:, max(self.width, input_ids.shape[1] - LOOPED) :]
-        return detect_token_loops(last) if last.shape[1] == LOOPED else last.new_zeros(len(last), dtype=torch.bool)
+        last = input_ids[:, max(self.width, input_ids.shape[1] - LOOP_WINDOW) :]
+        return detect_token_loops(last) if last.shape[1] == LOOP_WINDOW else last.new_zeros(len(last), dtype=torch.bool)
 
 
 def detect_token_loops(ids: torch.Tensor) -> torch.Tensor:
-    """Return of each row of (rows, LOOPED) ids whether it repeats itself."""
-    found = [(ids[:, lag:] == ids[:, :-lag]).all(1) for lag in range(1, LONGEST_LOOP + 1)]
+    """Return of each row of (rows, LOOP_WINDOW) ids whether it repeats itself."""
+    found = [(ids[:, lag:] == ids[:, :-lag]).all(1) for lag in range(1, MAX_LOOP_TOKENS + 1)]
     return torch.stack(found).any(0)
 
 
 def cut_token_loop(ids: list[int]) -> list[int]:
     """Return the ids up to the place from which on they go round, all if they do not."""
-    if len(ids) < LOOPED:
+    if len(ids) < LOOP_WINDOW:
         return ids
-    round_at = detect_token_loops(torch.tensor(ids).unfold(0, LOOPED, 1)).tolist()
-    return ids[: round_at.index(True) + LOOPED] if True in round_at else ids
+    round_at = detect_token_loops(torch.tensor(ids).unfold(0, LOOP_WINDOW, 1)).tolist()
+    return ids[: round_at.index(True) + LOOP_WINDOW] if True in round_at else ids
 
 
 @torch.no_grad()
@@ -72,7 +72,7 @@ def generate_token_ids(
     ids that each continuation begins with. `positions`: the most that a row of a batch may have, padding included.
     `cut_loops`: end what goes round.
     """
-    if known is None or network.generation_config.to_diff_dict().keys() - GREEDY_NEUTRAL:
+    if known is None or network.generation_config.to_diff_dict().keys() - GREEDY_SAFE_KEYS:
         known = [()] * len(prompts)
     started = [_cut_at(ends, ids[:limit]) for ids, limit in zip(known, limits, strict=True)]
     read = [[*prompt, *ids] for prompt, ids in zip(prompts, started, strict=True)]
@@ -111,7 +111,7 @@ def generate_token_ids(
 
     order = [row for row, limit in enumerate(left) if limit > 0]
     order.sort(key=lambda row: (-len(read[row]), -left[row], row))
-    found = run_shares(run, order)
+    found = run_shared_items(run, order)
     return [begun + found.get(row, []) for row, begun in enumerate(started)]
 
 
@@ -200,7 +200,7 @@ def generate(
         limits,
         ends={*ends, *named, tokenizer.eos_token_id} - {None},
         pad=padding_token(tokenizer),
-        token_budget=CACHED_TOKENS * token_budget,
+        token_budget=KV_CACHE_FACTOR * token_budget,
         positions=positions,
         cut_loops=cut_loops,
         known=known or None,

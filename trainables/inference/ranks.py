@@ -15,7 +15,7 @@ _RANKS: ContextVar[int] = ContextVar("_RANKS", default=1)
 
 @contextmanager
 def share_among_ranks(together: bool) -> Iterator[None]:
-    """Share evaluations out among all ranks if `together`: all of them call `run_shares` with the same items."""
+    """Share evaluations out among all ranks if `together`: all of them call `run_shared_items` with the same items."""
     token = _RANKS.set(dist.get_world_size() if together else 1)
     try:
         yield
@@ -23,7 +23,7 @@ def share_among_ranks(together: bool) -> Iterator[None]:
         _RANKS.reset(token)
 
 
-def run_shares(run: Callable[[Sequence[Item]], dict[Key, Result]], items: Sequence[Item]) -> dict[Key, Result]:
+def run_shared_items(run: Callable[[Sequence[Item]], dict[Key, Result]], items: Sequence[Item]) -> dict[Key, Result]:
     """Run `run` on this rank's share of the items, every n-th of them, and return the results of all ranks."""
     ranks = _RANKS.get()
     if ranks == 1:

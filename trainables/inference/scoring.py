@@ -7,10 +7,10 @@ import torch
 from torch.nn import functional
 
 from trainables.common.tokenized_row import Example
-from trainables.config.settings import LABELS_AT_ONCE
+from trainables.config.settings import LABELS_PER_CHUNK
 from trainables.inference import padded_batch
 from trainables.inference.progress import ProgressCounter
-from trainables.inference.ranks import run_shares
+from trainables.inference.ranks import run_shared_items
 
 MIN_VARIANCE = 1e-6
 """open-unlearning's guard: where all the probability is on one token."""
@@ -54,7 +54,7 @@ def score_examples(
         padded_batch.run_in_token_budget(run_group, [len(example.input_ids) for example in chosen], token_budget)
         return found
 
-    found = run_shares(run, sorted(dict.fromkeys(examples), key=lambda example: -len(example.input_ids)))
+    found = run_shared_items(run, sorted(dict.fromkeys(examples), key=lambda example: -len(example.input_ids)))
     return [found[example] for example in examples]
 
 
@@ -68,7 +68,7 @@ def _score_batch(
     logits = padded_batch.select_logits(output, keep)
     labels = batch["labels"][batch["labels"] != padded_batch.IGNORED_LABEL].to(logits.device)
     parts = []
-    for some, right in zip(logits.split(LABELS_AT_ONCE), labels.split(LABELS_AT_ONCE), strict=True):
+    for some, right in zip(logits.split(LABELS_PER_CHUNK), labels.split(LABELS_PER_CHUNK), strict=True):
         losses = functional.cross_entropy(some.float(), right, reduction="none")
         parts.append(torch.stack([losses, (some.argmax(-1) == right).float()]))
     scores = torch.cat(parts, dim=1).cpu()  # the host waits once for a batch

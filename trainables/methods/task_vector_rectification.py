@@ -51,7 +51,7 @@ def decide_vector_rectification(found: torch.Tensor, normalise: NormaliseUnit) -
     conflict = dot < 0 and retain_square > 0
     coefficient = -dot / retain_square if conflict else 0.0
     left = (squares + 2 * coefficient * dots + coefficient**2 * retain).clamp(min=0)
-    if conflict and abs(1 + cos) < rectifiers.DEGENERATE:
+    if conflict and abs(1 + cos) < rectifiers.DEGENERATE_TOLERANCE:
         left = torch.zeros_like(left)
     rectified_norm = math.sqrt(float(left.sum()))
     lengths = left.sqrt().tolist() if normalise == "per_tensor" else [rectified_norm] * len(left)

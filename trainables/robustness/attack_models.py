@@ -101,7 +101,7 @@ def run_attacks(
     results: dict[str, dict[str, Any]] = {role: {} for role in models}
     key = trial_id or runner.key(models["model"])
     for role, model in models.items():
-        for name in (attacks.NONE, *names):
+        for name in (attacks.NO_ATTACK, *names):
             if name in left_out or (role == "target" and attacks.is_relearning(name)):
                 continue
             made = results[role][name] = runner.attack(model, key if role == "model" else runner.key(model), name)
@@ -111,22 +111,22 @@ def run_attacks(
     for name, why in left_out.items():
         cli.print_line(f"warning: {name} is left out: {why}", error=True)
     settings = {name: runner.attack_settings(name) | {"left_out": left_out.get(name)} for name in names}
-    worst = [one for found in results.values() for one in found.get(attacks.SWEEP, {}).get("points", {}).values()]
+    worst = [one for found in results.values() for one in found.get(attacks.RELEARNINGS, {}).get("points", {}).values()]
     if worst and attackers is None:
         _keep_attackers(key, worst, seed, store)
     made = list_recoveries(results["model"], results["target"], results.get("retain"))
     if attackers is None:
         return _keep_shares(key, started, settings, made, store), results
-    settings.pop(attacks.SWEEP)  # of relearnings that were given: not this model's worst, which stays kept
-    given = [row for row in made if row["attack"] == attacks.SWEEP]
+    settings.pop(attacks.RELEARNINGS)  # of relearnings that were given: not this model's worst, which stays kept
+    given = [row for row in made if row["attack"] == attacks.RELEARNINGS]
     shares = _keep_shares(key, started, settings, [row for row in made if row not in given], store)
-    return [row for row in shares if row["attack"] != attacks.SWEEP] + given, results
+    return [row for row in shares if row["attack"] != attacks.RELEARNINGS] + given, results
 
 
 def _keep_attackers(key: str, worst: list[dict[str, Any]], seed: int, store: Storage) -> None:
     """Write the relearnings that brought back most, of the model and of the retain model."""
     chosen = dict.fromkeys(attacks.RelearningAttack(learns=one["learns"], lr=one["lr"]) for one in worst)
-    path = store.attack_results_folder(key) / attacks.ATTACKERS
+    path = store.attack_results_folder(key) / attacks.WORST_FILE
     atomic_files.write_json(
         path, attacks.RelearningAttackSet(attackers=tuple(chosen), seed=seed).model_dump(mode="json")
     )
@@ -141,7 +141,7 @@ def _keep_shares(
     known, shares = read_attack_results(key, started, store)
     shares = [row for row in shares if row["attack"] not in settings] + made
     shares.sort(key=lambda row: list(attacks.ATTACKS).index(row["attack"]))
-    document = {"measure": attacks.MEASURE_NAME, "started": started, "attacks": known | settings, "shares": shares}
+    document = {"measure": attacks.RECOVERY_MEASURE, "started": started, "attacks": known | settings, "shares": shares}
     path = store.attack_results_folder(key) / ATTACK_RESULTS_FILE
     atomic_files.write_json(path, document)
     store.push(path)

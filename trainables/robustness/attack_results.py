@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.robustness.attacks import ATTACKS, MEASURE_NAME, NONE, SECOND_HALF, SWEEP, is_relearning
+from trainables.robustness.attacks import ATTACKS, NO_ATTACK, RECOVERY_MEASURE, RELEARNINGS, SECOND_HALF, is_relearning
 from trainables.storage.atomic_files import parse_json_object
 from trainables.storage.file_names import ATTACK_RESULTS_FILE
 from trainables.storage.folder_storage import Storage
 
 Results = Mapping[str, Mapping[str, Any]]
-MIN_REMOVED = 0.05
+MIN_REMOVED_MEASURE = 0.05
 """Where less than this was removed, nothing can be said of what came back."""
 
 
@@ -19,7 +19,7 @@ def recovered_share(before: float, after: float, target: float, retain_gain: flo
     After Zhang et al., 2025 (2410.16454). What the retain model gains was never removed. None where little was removed.
     """
     removed = target - before
-    return (after - before - max(0.0, retain_gain)) / removed if removed > MIN_REMOVED else None
+    return (after - before - max(0.0, retain_gain)) / removed if removed > MIN_REMOVED_MEASURE else None
 
 
 def list_recoveries(model: Results, target: Results, retain: Results | None) -> list[dict[str, Any]]:
@@ -35,23 +35,23 @@ def list_recoveries(model: Results, target: Results, retain: Results | None) -> 
         if len(made) < len(attacked):
             continue
         rate, rows = made[0]["settings"].get("lr"), SECOND_HALF if attack.learns in ("first half", "several") else "0"
-        before, full, unseen = (_read(one, NONE, rows) for one in (model, target, retain))
+        before, full, unseen = (_read(one, NO_ATTACK, rows) for one in (model, target, retain))
         for step in sorted(made[0]["points"], key=int):
             after, learnt = _read(model, name, step), _read(retain, name, step)
             row = {"attack": name, "step": int(step), "lr": rate, "title": attack.title}
             if rate:
-                row["title"] += f", around lr {rate:g}" if name == SWEEP else f" (lr {rate:g}), step {step}"
+                row["title"] += f", around lr {rate:g}" if name == RELEARNINGS else f" (lr {rate:g}), step {step}"
             row |= {"before": before, "after": after, "retain_before": unseen, "retain": learnt}
             row["target"] = full if is_relearning(name) else _read(target, name, step)
             gain = (learnt or 0.0) - (unseen or 0.0)
-            if name == SWEEP:
+            if name == RELEARNINGS:
                 row |= {"worst": made[0]["points"][step], "retain_worst": made[-1]["points"][step] if retain else None}
             found.append(row | {"share": recovered_share(before or 0.0, after or 0.0, full or 0.0, gain)})
     return found
 
 
 def _read(results: Results | None, name: str, point: str) -> float | None:
-    return float(results[name]["points"][point][MEASURE_NAME]) if results else None
+    return float(results[name]["points"][point][RECOVERY_MEASURE]) if results else None
 
 
 def read_attack_results(key: str, started: str | None, store: Storage) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -21,7 +21,7 @@ from trainables.common import provenance
 from trainables.common.errors import TrialDiverged, is_out_of_memory
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
-from trainables.config.settings import CACHED_TOKENS, Attention, Benchmark, Model, Resources, Training
+from trainables.config.settings import KV_CACHE_FACTOR, Attention, Benchmark, Model, Resources, Training
 from trainables.config.trial import hashed_settings
 from trainables.data.conversations import Encoder, make_encoder
 from trainables.robustness import attacks, sampling
@@ -33,9 +33,9 @@ from trainables.training.runtime import choose_process_token_budget, release_mem
 from trainables.trial import setup
 
 ROWS_PER_AUTHOR = 20
-Points = dict[str, Metrics]
+PointMetrics = dict[str, Metrics]
 """Metrics by the step that they were measured after, or by k of leak@k."""
-MEASURES = ("extraction_strength", "exact_memorisation")
+ATTACK_MEASURES = ("extraction_strength", "exact_memorisation")
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ class AttackRunner:
         found: dict[str, Any] = {"benchmark": hashed_settings(self.benchmark), "precision": self.resources.precision}
         found["scored"] = "answers alone"
         if attacks.is_relearning(name):
-            found |= {"lr": self.lr, "seed": self.seed, "steps": list(attacks.STEPS)}
-        if name == attacks.SAMPLING:
+            found |= {"lr": self.lr, "seed": self.seed, "steps": list(attacks.RELEARNING_STEPS)}
+        if name == attacks.ANSWER_SAMPLES:
             found |= {"samples": self.samples, "seed": self.seed}
-        if name == attacks.SWEEP:
+        if name == attacks.RELEARNINGS:
             found |= self.relearnings.model_dump(mode="json")
         return found
 
@@ -127,30 +127,30 @@ class AttackRunner:
         if name == "template":
             template = "llama2" if template == "plain" else "plain"
         encoder = make_encoder(template, tokenizer)  # without a dialect: the answers alone are scored
-        if name == attacks.SWEEP:
+        if name == attacks.RELEARNINGS:
             return self._sweep(network, model, encoder)
         if attacks.is_relearning(name):
-            learns, points = str(attacks.ATTACKS[name].learns), Points()
+            learns, points = str(attacks.ATTACKS[name].learns), PointMetrics()
             run = {"lr": self.lr, "seed": self.seed, "attention": model.attention}
             self._train(network, encoder, self._learnt(learns, encoder), points, half=learns == "first half", **run)
             return {"points": points}
-        if name == attacks.NONE:
+        if name == attacks.NO_ATTACK:
             found = self._score(network, asked, encoder)
             return {"points": {"0": _measure(found), attacks.SECOND_HALF: _measure(found[self.half :])}}
         if name == "paraphrase":
             asked = [{"question": row["paraphrased_question"], "answer": row["answer"]} for row in self.forget_rows]
         elif name == "prefix":
             encoder = replace(encoder, prefix=attacks.ANSWER_PREFIX)
-        elif name == attacks.SAMPLING:
+        elif name == attacks.ANSWER_SAMPLES:
             return {"points": self._sample(network, encoder)}
         elif name in ("int8", "nf4"):
             fake_quantize_weights(network, name)
         return {"points": {"0": _measure(self._score(network, asked, encoder))}}
 
-    def _sample(self, network: Any, encoder: Encoder) -> Points:
+    def _sample(self, network: Any, encoder: Encoder) -> PointMetrics:
         """Return leak@k of ROUGE-L's recall, by k."""
         prompts = encoder.encode_prompts([row["question"] for row in self.question_rows])
-        budget = CACHED_TOKENS * choose_process_token_budget(self.resources, network)
+        budget = KV_CACHE_FACTOR * choose_process_token_budget(self.resources, network)
         torch.manual_seed(self.seed)
         answers = sampling.sample_answers(network, encoder.tokenizer, prompts, self.samples, encoder.end_tokens, budget)
         scorer = rouge_words.make_rouge_scorer("rougeL")
@@ -172,7 +172,7 @@ class AttackRunner:
         for one in chosen.attackers:
             if not in_place:
                 network, _ = self._load(model)
-            found, run = Points(), {"lr": one.lr, "seed": chosen.seed, "attention": model.attention}
+            found, run = PointMetrics(), {"lr": one.lr, "seed": chosen.seed, "attention": model.attention}
             with contextlib.suppress(TrialDiverged):
                 self._train(network, encoder, learnt[one.learns], found, half=True, **run)
             made += [one.model_dump() | {"step": int(step)} | metrics for step, metrics in found.items()]
@@ -181,10 +181,10 @@ class AttackRunner:
                     part.copy_(kept)
         if not made:
             raise TrialDiverged("diverged", "no relearning of the sweep left a finite model")
-        return {"points": {"0": max(made, key=lambda row: row[attacks.MEASURE_NAME])}, "relearnings": made}
+        return {"points": {"0": max(made, key=lambda row: row[attacks.RECOVERY_MEASURE])}, "relearnings": made}
 
     def _train(
-        self, network: Any, encoder: Encoder, learnt: Sequence[Example], found: Points, *, half: bool, **run: Any
+        self, network: Any, encoder: Encoder, learnt: Sequence[Example], found: PointMetrics, *, half: bool, **run: Any
     ) -> None:
         """Relearn; put the metrics of the forget rows, or their second half, into `found`. Raises TrialDiverged."""
         asked = self.question_rows[self.half :] if half else self.question_rows
@@ -192,7 +192,7 @@ class AttackRunner:
         def measure(step: int, trained: Any) -> None:
             found[str(step)] = _measure(self._score(trained, asked, encoder))
 
-        run |= {"steps": attacks.STEPS, "resources": self.resources, "measure": measure}
+        run |= {"steps": attacks.RELEARNING_STEPS, "resources": self.resources, "measure": measure}
         relearn(network, encoder.tokenizer, learnt, **run)
 
     def _learnt(self, learns: str, encoder: Encoder) -> Sequence[Example]:
@@ -207,7 +207,7 @@ class AttackRunner:
         return encoder.encode([(row["question"], row["answer"]) for row in found], max_length=length)
 
     def _score(self, network: Any, asked: Sequence[Row], encoder: Encoder) -> Records:
-        benchmark = self.benchmark.model_copy(update={"measures": MEASURES})
+        benchmark = self.benchmark.model_copy(update={"measures": ATTACK_MEASURES})
         words: dict[str, Any] = {"asked_rows": {"forget": asked}, "encoder": encoder, "generate": False}
         words["token_budget"] = choose_process_token_budget(self.resources, network)
         return score_answers(network, encoder.tokenizer, benchmark, **words)
@@ -215,7 +215,7 @@ class AttackRunner:
 
 def _measure(records: Records) -> Metrics:
     """Return the metrics of forget rows. Raises TrialDiverged if one is not finite."""
-    found = {name: float(np.mean([row[name] for row in records])) for name in MEASURES}
+    found = {name: float(np.mean([row[name] for row in records])) for name in ATTACK_MEASURES}
     found["prob"] = float(np.exp(-aggregates.mean_token_losses(records, "forget", "answer")).mean())
     if not all(np.isfinite(list(found.values()))):
         raise TrialDiverged("diverged", "the loss of a forget row is not finite")

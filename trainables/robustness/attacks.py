@@ -13,15 +13,15 @@ from trainables.common.regular_files import read_bytes
 from trainables.config.settings import Benchmark, FrozenSettings
 from trainables.config.types import Positive, Seed
 
-STEPS = (1, 4, 13)
+RELEARNING_STEPS = (1, 4, 13)
 """Optimizer steps after which a relearning is measured: 13 steps of 32 are once all 400 rows of forget10."""
 RELEARNING_BATCH_SIZE = 32
-MEASURE_NAME = "extraction_strength"
-NONE, SECOND_HALF = "none", "second half"
+RECOVERY_MEASURE = "extraction_strength"
+NO_ATTACK, SECOND_HALF = "none", "second half"
 """What was measured before any attack, and there of the rows that `relearn_half` is measured on."""
-SWEEP, SAMPLING, ATTACKERS = "sweep", "sampling", "attackers.json"
+RELEARNINGS, ANSWER_SAMPLES, WORST_FILE = "sweep", "sampling", "attackers.json"
 """The worst of several relearnings; sampled answers (leak@k, none of ATTACKS); the file of the worst relearnings."""
-RATES = (0.25, 1.0, 4.0)
+RATE_FACTORS = (0.25, 1.0, 4.0)
 """Learning rates of a sweep over the one that trained the target model."""
 ANSWER_PREFIX = "Sure, here is the answer: "
 
@@ -37,14 +37,14 @@ class Attack:
     learns: Literal["forget", "first half", "retain", "several"] | None = None
 
 
-Learnt = Literal["first half", "retain", "unrelated"]
+RelearnedRows = Literal["first half", "retain", "unrelated"]
 """Rows of a relearning of a sweep; `unrelated`: questions about the world."""
 
 
 class RelearningAttack(FrozenSettings):
-    """A relearning of a sweep, measured after each of STEPS."""
+    """A relearning of a sweep, measured after each of RELEARNING_STEPS."""
 
-    learns: Learnt
+    learns: RelearnedRows
     lr: Positive
 
 
@@ -57,7 +57,7 @@ class RelearningAttackSet(FrozenSettings):
 
 def make_relearning_grid(lr: float, seed: int) -> RelearningAttackSet:
     """Return the grid of a sweep around the learning rate that trained the target model."""
-    grid = tuple(RelearningAttack(learns=one, lr=part * lr) for one in get_args(Learnt) for part in RATES)
+    grid = tuple(RelearningAttack(learns=one, lr=part * lr) for one in get_args(RelearnedRows) for part in RATE_FACTORS)
     return RelearningAttackSet(attackers=grid, seed=seed)
 
 
@@ -66,7 +66,7 @@ def read_relearning_attacks(path: Path, field: str) -> RelearningAttackSet:
     try:
         return RelearningAttackSet.model_validate_json(read_bytes(path))
     except (OSError, ValidationError) as error:
-        raise InputError(f"{field}: {path}: {describe_invalid_settings(error)}; a sweep writes {ATTACKERS}") from error
+        raise InputError(f"{field}: {path}: {describe_invalid_settings(error)}; a sweep writes {WORST_FILE}") from error
 
 
 ATTACKS = {
@@ -96,7 +96,7 @@ def choose_attacks(names: Sequence[str], field: str) -> list[str]:
             raise InputError(f"{field}: unknown attack '{name}'; {suggest_name(name, ['all', *ATTACKS])}")
     if not given:
         raise InputError(f"{field}: name {ATTACK_CHOICES_TEXT}")
-    every = [name for name in ATTACKS if name != SWEEP or name in given]
+    every = [name for name in ATTACKS if name != RELEARNINGS or name in given]
     return every if "all" in given else given
 
 

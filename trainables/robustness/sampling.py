@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trainables.inference.padded_batch import pad_rows, padding_token, run_in_token_budget
 
-TOKENS = 200
+MAX_NEW_TOKENS = 200
 """Tokens of an answer, as of TOFU's greedy ones."""
 
 
@@ -44,7 +44,7 @@ def sample_answers(
     asked = [ids for ids in prompts for _ in range(samples)]
     found: dict[int, str] = {}
     how: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "num_beams": 1}
-    how |= {"eos_token_id": sorted(stops), "pad_token_id": padding_token(tokenizer), "max_new_tokens": TOKENS}
+    how |= {"eos_token_id": sorted(stops), "pad_token_id": padding_token(tokenizer), "max_new_tokens": MAX_NEW_TOKENS}
 
     def run(group: list[int]) -> None:
         ids, mask = pad_rows([asked[place] for place in group], how["pad_token_id"], network.device, left=True)
@@ -53,5 +53,5 @@ def sample_answers(
             said = takewhile(lambda token: token not in stops, answer)
             found[place] = tokenizer.decode(list(said), skip_special_tokens=True)
 
-    run_in_token_budget(run, [len(ids) + TOKENS for ids in asked], budget)
+    run_in_token_budget(run, [len(ids) + MAX_NEW_TOKENS for ids in asked], budget)
     return [[found[row * samples + k] for k in range(samples)] for row in range(len(prompts))]

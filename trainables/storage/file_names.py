@@ -11,9 +11,9 @@ ATTACK_RESULTS_FILE = "came_back.json"
 """What attacks brought back, beside each attack's own file."""
 META_FILE = "meta.json"
 """Makes a checkpoint count; written last."""
-EVALUATED = ("finished", "collapsed")
+EVALUATED_STATUSES = ("finished", "collapsed")
 """Outcomes that come with metrics."""
 LOST = "lost"
 """Outcome of a trial whose process, machine or disk failed: it goes on from its checkpoint when resumed."""
-FAILURES = ("failed", "out_of_memory", LOST)
+FAILED_STATUSES = ("failed", "out_of_memory", LOST)
 """Outcomes that are accidents; every other one (`finished`, `diverged`, ...) is a result."""

@@ -120,7 +120,7 @@ class Storage:
     def download_sweeps_and_results(self, trial_ids: Iterable[str] = ()) -> None:
         """Download the files of all sweeps and the results of these trials."""
 
-    def has(self, trial_id: str) -> bool:
+    def has_result(self, trial_id: str) -> bool:
         """Whether a trial has a result, readable or not."""
         return (self.trial(trial_id) / RESULT).is_file()
 

@@ -20,7 +20,7 @@ import pyarrow
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from trainables.common import cli
-from trainables.common.deadlines import ANSWER_SECONDS, call_within
+from trainables.common.deadlines import ANSWER_TIMEOUT, call_within
 from trainables.common.errors import InputError, StoreUnreachable
 from trainables.common.redaction import has_credentials
 from trainables.storage.atomic_files import ensure_folder, publish_folder
@@ -33,12 +33,12 @@ COMPLETE_MARK = ".complete"
 COMPLETION_MARKS = (RESULT, META_FILE, COMPLETE_MARK)
 """Names of the objects that are sent after all others and deleted first: with them the others count."""
 STORES_WITHOUT_FOLDERS = ("s3", "gcs", "abfs")
-SENT = ".sent"
+SENT_MARK = ".sent"
 """An empty file beside a result in this machine's copy: the store has had the result."""
 SMALL_TRIAL_FILES = (CONFIG, ERROR, PROGRESS, RETRY, RESULT)
 """The files of a trial that plans, status and reports read."""
-LOGIN = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE), AWS_DEFAULT_REGION, and AWS_ENDPOINT_URL "
-LOGIN += "for a store other than AWS; of other schemes than s3: what its package reads"
+LOGIN_ADVICE = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE), AWS_DEFAULT_REGION, and "
+LOGIN_ADVICE += "AWS_ENDPOINT_URL for a store other than AWS; of other schemes than s3: what its package reads"
 RETRY_WAIT_SECONDS = (0.0, 5.0, 30.0)
 PYARROW_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 """Schemes that pyarrow knows; the others are fsspec's."""
@@ -84,7 +84,7 @@ class ObjectStorage(Storage):
         bucket = self.base.split("/")[0]
         with self._errors():
             ask = partial(self.files.get_file_info, bucket)
-            found = call_within(ANSWER_SECONDS, f"the store at {self.address}", ask)
+            found = call_within(ANSWER_TIMEOUT, f"the store at {self.address}", ask)
         if self.files.type_name in STORES_WITHOUT_FOLDERS and found.type == FileType.NotFound:
             raise InputError(f"--storage: there is no bucket '{bucket}' for '{self.address}'; make it, or name another")
         if writable:
@@ -116,16 +116,16 @@ class ObjectStorage(Storage):
         """
         folder, result = self.trial(trial_id), f"trials/{trial_id}/{RESULT}"
         known = result in self.listed and self.downloaded.get(result) == self.listed[result]
-        if self.has(trial_id) and not known:
+        if self.has_result(trial_id) and not known:
             there = self.read_current_bytes(folder / RESULT)
-            if there is None and not (folder / SENT).exists():
+            if there is None and not (folder / SENT_MARK).exists():
                 return
             if there != (folder / RESULT).read_bytes():
                 shutil.rmtree(folder, ignore_errors=True)
         for name in SMALL_TRIAL_FILES:
             self._refresh(f"trials/{trial_id}/{name}")
-        if result in self.listed and self.has(trial_id):
-            (folder / SENT).touch()
+        if result in self.listed and self.has_result(trial_id):
+            (folder / SENT_MARK).touch()
 
     def push_unsent(self, trial_ids: Iterable[str]) -> None:
         for trial_id in trial_ids:
@@ -134,7 +134,7 @@ class ObjectStorage(Storage):
 
     def _is_unsent(self, trial_id: str) -> bool:
         folder = self.trial(trial_id)
-        unknown = self.has(trial_id) and not (folder / SENT).exists()
+        unknown = self.has_result(trial_id) and not (folder / SENT_MARK).exists()
         return unknown and self.read_current_bytes(folder / RESULT) is None
 
     def fetch_trial(self, trial_id: str) -> None:
@@ -148,7 +148,7 @@ class ObjectStorage(Storage):
 
     def write_trial_config(self, trial_id: str, config: dict[str, Any]) -> None:
         super().write_trial_config(trial_id, config)
-        (self.trial(trial_id) / SENT).unlink(missing_ok=True)
+        (self.trial(trial_id) / SENT_MARK).unlink(missing_ok=True)
         self.try_push(self.trial(trial_id) / CONFIG)
 
     def push_trial(self, trial_id: str) -> bool:
@@ -166,7 +166,7 @@ class ObjectStorage(Storage):
             self.push(folder / WEIGHTS)
         _for_each(self._put, files)
         self._put(folder / RESULT)
-        (folder / SENT).touch()
+        (folder / SENT_MARK).touch()
         if (self.result(trial_id) or {}).get("status") != LOST:
             kept = tuple(self._name(path) for path in (*files, folder / RESULT, folder / WEIGHTS))
             self._delete(each for each in self._list(self._name(folder)) if not each.startswith(kept))
@@ -337,7 +337,7 @@ def open_object_storage(uri: str) -> ObjectStorage:
     Raises InputError if its address, or the copy's folder, cannot be used.
     """
     if has_credentials(uri):
-        raise InputError("--storage: the address holds a user name or password; leave them out and " + LOGIN)
+        raise InputError("--storage: the address holds a user name or password; leave them out and " + LOGIN_ADVICE)
     try:
         files, base = FileSystem.from_uri(uri if uri.split("://")[0] in PYARROW_SCHEMES else f"fsspec+{uri}")
     except (ImportError, ValueError) as error:  # a package that is missing, an unknown scheme
@@ -355,7 +355,7 @@ def open_object_storage(uri: str) -> ObjectStorage:
 
 def _explain_failure(uri: str, error: Exception) -> str:
     reason = (str(error).splitlines() or [repr(error)])[0].split(" (Request ID")[0]
-    return f"--storage: '{uri}' cannot be used: {reason}; {LOGIN}"
+    return f"--storage: '{uri}' cannot be used: {reason}; {LOGIN_ADVICE}"
 
 
 def run_or_warn_unreachable(action: Callable[[], object]) -> bool:

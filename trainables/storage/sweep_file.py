@@ -24,7 +24,7 @@ FILE_FORMAT_VERSION = 2
 """Version of a storage's files: of sweeps, trials and what they share."""
 RETRAINED = "retrained"
 """The role of a retain model that was trained with another seed."""
-NAME_AND_HASH = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
+NAME_AND_HASH_PATTERN = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
 
 
 def _check_command(text: str) -> str:
@@ -150,7 +150,7 @@ def resolve_trial_id(name: str, store: Storage) -> str:
     """Return the id of the trial that is called so, by its id or its label. Raises InputError if several are."""
     store.download_sweeps_and_results()
     found: dict[str, None] = {}
-    for stem in {} if store.has(name) else list_stored_sweeps(store):
+    for stem in {} if store.has_result(name) else list_stored_sweeps(store):
         sweep = read_sweep(store.root / "sweeps" / f"{stem}.json")
         for key in sweep.trials:
             with contextlib.suppress(ValidationError):  # no result, or one of other custom methods
@@ -163,5 +163,5 @@ def resolve_trial_id(name: str, store: Storage) -> str:
 
 
 def list_stored_sweeps(store: Storage) -> Mapping[str, str]:
-    found = (NAME_AND_HASH.fullmatch(path.stem) for path in sorted((store.root / "sweeps").glob("*.json")))
+    found = (NAME_AND_HASH_PATTERN.fullmatch(path.stem) for path in sorted((store.root / "sweeps").glob("*.json")))
     return {match[0]: match["name"] for match in found if match}

@@ -14,7 +14,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from trainables.config.settings import Attention, Resources, Training
 from trainables.methods import objectives
-from trainables.methods.rectifiers import AdamSecondMoments, Combination, Shard, TensorSegments, triton_kernels_for
+from trainables.methods.rectifiers import AdamSecondMoments, GradientMixture, Shard, TensorSegments, triton_kernels_for
 from trainables.training import packed_rows
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class PlainEngine:
             self.combination = None
         return [self.gradient]
 
-    def combine(self, found: Combination, average: Shard) -> None:
+    def combine(self, found: GradientMixture, average: Shard) -> None:
         """Replace the gradient by found.forget times itself and found.retain times `average`, as `step` reads it."""
         self.combination = (found.forget, found.retain, average[0] if average else None)
 

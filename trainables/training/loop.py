@@ -16,8 +16,8 @@ from trainables.methods import objectives, rectifiers
 from trainables.training import forward_backward, runtime, sampling
 from trainables.training.engine import Engine, PlainEngine
 
-MAX_ATTEMPTS = 10
-SEED_OFFSET = 1 << 20
+MAX_BATCH_ATTEMPTS = 10
+OBSERVED_SEED_OFFSET = 1 << 20
 """Added to the seed of the rows that `observe` measures on, so that they are not the step's own."""
 OTHER_ANSWERS_TERM = objectives.Term("forget", objectives.nll, answers="other")
 
@@ -121,7 +121,7 @@ def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) 
     passed = _retain_passes(engine, task, step)
     record, outcome = _rectified_gradient(engine, task, state, passed, step, 0)
     attempts = 1
-    while outcome.degenerate and attempts < MAX_ATTEMPTS:  # other forget rows; the average has its retain gradient
+    while outcome.degenerate and attempts < MAX_BATCH_ATTEMPTS:  # other rows; the average has its retain gradient
         engine.clear_gradients()
         torch.manual_seed(sampling.noise_seed(task.seed, step, attempts, engine.rank))
         record, outcome = _rectified_gradient(engine, task, state, passed, step, attempts)
@@ -174,9 +174,9 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPassR
     """Take the passes of a step that come once, whatever its attempts; the engine's gradient is zero after them."""
     observed, found = None, {}
     if task.observe and step % task.observe == 0:  # first, and with random numbers of its own: it changes nothing
-        torch.manual_seed(sampling.noise_seed(task.seed + SEED_OFFSET, step, 0, engine.rank))
+        torch.manual_seed(sampling.noise_seed(task.seed + OBSERVED_SEED_OFFSET, step, 0, engine.rank))
         rows = sampling.draw_retain_row_numbers(
-            task.seed + SEED_OFFSET, step, 0, len(task.retain), task.training.batch_size
+            task.seed + OBSERVED_SEED_OFFSET, step, 0, len(task.retain), task.training.batch_size
         )
         found["observed_retain_loss"], _ = _retain_pass(engine, task, rows)
         observed = [part.clone() for part in engine.grad_shard()]

@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
-from trainables.config.settings import CACHED_TOKENS, LABELS_AT_ONCE, ModelShape, Resources
+from trainables.config.settings import KV_CACHE_FACTOR, LABELS_PER_CHUNK, ModelShape, Resources
 from trainables.config.trial import Trial
 from trainables.methods import method_constants
 
 WEIGHT_BYTES = {"fp32": 4, "bf16": 2}
-FILLED, MEMORY_SHARE = 0.76, 0.92
+STATES_SHARE, TRIAL_SHARE = 0.76, 0.92
 """The shares of a device's memory that states and a whole trial may take: the rest is CUDA's and its allocator's."""
 GRADIENT_BUCKET_ELEMENTS, GATHERED_WEIGHT_ELEMENTS = 500_000_000, 1_000_000_000
 """Elements at the most of DeepSpeed's buffer of gradients, and of weights that ZeRO 3 keeps gathered."""
 CPU_PROCESS_BYTES = 0.52e9
 """Bytes of a process that has imported torch, transformers and Ray (torch 2.13, its CPU build), before any model."""
-LEAST_TOKENS, CPU_TOKENS, MOST_TOKENS = 1024, 4096, 65536
+MIN_PASS_TOKENS, CPU_PASS_TOKENS, MAX_PASS_TOKENS = 1024, 4096, 65536
 """Padded tokens of an evaluation's pass: at least and at most where a GPU's memory decides, and where it does not."""
-GROUPS = Path("/proc/self/cgroup")
-LIMITS = {"": Path("/sys/fs/cgroup/memory.max"), "memory": Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")}
+CGROUP_FILE = Path("/proc/self/cgroup")
+CGROUP_LIMITS = {"": Path("/sys/fs/cgroup/memory.max"), "memory": Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")}
 """Linux's control groups that this process is in, and their files of the most memory, of version 2 and 1."""
 UNGATED_MODEL_TYPES = ("phi", "gpt_neox", "gpt2", "opt")
 """Architectures, as config.json's model_type has them, whose feed-forward layer has no gate."""
@@ -86,11 +86,11 @@ class MemoryFit:
 def read_usable_machine_memory() -> int:
     """Return the bytes that processes here may take: the machine's, or fewer of a container or a job of Slurm."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for line in GROUPS.read_text().splitlines() if GROUPS.is_file() else ():
+    for line in CGROUP_FILE.read_text().splitlines() if CGROUP_FILE.is_file() else ():
         _, kinds, place = line.split(":", 2)
-        if kinds in LIMITS:
-            group = LIMITS[kinds].parent / place.strip("/")
-            files = [folder / LIMITS[kinds].name for folder in (group, *group.parents)]  # each holds for those below it
+        if kinds in CGROUP_LIMITS:
+            group = CGROUP_LIMITS[kinds].parent / place.strip("/")
+            files = [folder / CGROUP_LIMITS[kinds].name for folder in (group, *group.parents)]  # each binds those below
             said = [file.read_text().strip() for file in files if file.is_file()]
             sizes += [int(size) for size in said if size.isdigit()]
     return min(sizes)
@@ -98,7 +98,7 @@ def read_usable_machine_memory() -> int:
 
 def compute_usable_gpu_share(resources: Resources) -> float:
     """Return the share of a GPU's memory that a process may take: less than its part, for its neighbours."""
-    return 1.0 if resources.gpus >= 1 else MEMORY_SHARE * resources.gpus
+    return 1.0 if resources.gpus >= 1 else TRIAL_SHARE * resources.gpus
 
 
 def parse_model_shape(settings: Mapping[str, Any]) -> ModelShape | None:
@@ -170,13 +170,13 @@ def trial_has_retain_term(trial: Trial) -> bool:
 
 
 def choose_fitting_zero_stage(trial: Trial, parameters: int, trained: int, memory: float | None) -> int:
-    """Return the first ZeRO stage whose states fit `FILLED` of a device's `memory` (bytes), else 3; of one rank 0 or 1.
+    """Return the first ZeRO stage whose states fit `STATES_SHARE` of `memory` (bytes), else 3; of one rank 0 or 1.
 
     Of bf16 on several ranks from 2 on: at 1 DeepSpeed keeps a whole fp32 gradient on every rank. `memory` None: any.
     """
     if trial.resources.ranks == 1:
         return 0 if trial.resources.uses_plain_engine else 1
-    room = math.inf if memory is None else FILLED * memory
+    room = math.inf if memory is None else STATES_SHARE * memory
     stages = (2,) if trial.resources.precision == "bf16" else (1, 2)
     return next((stage for stage in stages if estimate_states(trial, parameters, trained, stage).total <= room), 3)
 
@@ -256,9 +256,9 @@ def choose_evaluation_token_budget(
     if resources.evaluation_tokens is not None:
         return resources.evaluation_tokens
     if shape is None or room is None:
-        return CPU_TOKENS
-    tokens = MOST_TOKENS
-    while tokens > LEAST_TOKENS and _evaluation_bytes(tokens, shape, width) > room:
+        return CPU_PASS_TOKENS
+    tokens = MAX_PASS_TOKENS
+    while tokens > MIN_PASS_TOKENS and _evaluation_bytes(tokens, shape, width) > room:
         tokens //= 2
     return tokens
 
@@ -267,7 +267,7 @@ def _evaluation_bytes(tokens: int, shape: ModelShape, width: int) -> float:
     """Return the bytes of keys and values of generations, or of a pass over answers, of which all tokens are labels."""
     kept = 2 * (shape.layers + 1) * shape.kv_heads * shape.head_size * width
     read = width * (shape.vocabulary + 8 * shape.hidden + 3 * shape.intermediate)
-    return max(tokens * CACHED_TOKENS * kept, tokens * read + min(tokens, LABELS_AT_ONCE) * 8 * shape.vocabulary)
+    return max(tokens * KV_CACHE_FACTOR * kept, tokens * read + min(tokens, LABELS_PER_CHUNK) * 8 * shape.vocabulary)
 
 
 def fit_trial_to_memory(trial: Trial, shape: ModelShape, longest: int, memory: float | None) -> MemoryFit:
@@ -279,7 +279,7 @@ def fit_trial_to_memory(trial: Trial, shape: ModelShape, longest: int, memory: f
     if stage is None:
         stage = choose_fitting_zero_stage(trial, shape.parameter_count, _count_trained(trial, shape), memory)
     length = max(longest, find_loss_padding_length(trial))
-    share, limit = trial.training.batch_size // resources.ranks, None if memory is None else MEMORY_SHARE * memory
+    share, limit = trial.training.batch_size // resources.ranks, None if memory is None else TRIAL_SHARE * memory
     rows = resources.micro_batch or share
     whole = estimate_peak(trial, shape, stage, rows, length, limit)
     if resources.micro_batch is None and limit is not None and whole.training_bytes > limit:

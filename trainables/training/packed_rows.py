@@ -22,7 +22,7 @@ ATTENTION_NAME = "packed_rows"
 """Of the attention function, which is sdpa, with sdpa's masks, where rows are not packed."""
 TOKEN_COUNT_MULTIPLE = 64
 """Tokens of a pack on a GPU are a multiple of it, so that shapes are few: one more row fills up, without labels."""
-TOLERANCE, BF16_TOLERANCE = 1e-4, 3e-2
+FP32_TOLERANCE, BF16_TOLERANCE = 1e-4, 3e-2
 """Relative, of the logits of packed rows: rounding. Tokens that see another row are far outside."""
 GQA_OPTION: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
 """What torch asks for, from 2.13 on, where several heads share their keys."""
@@ -113,5 +113,5 @@ def _agrees(network: Any) -> bool:
     packed = network.eval()(**inputs, use_cache=False).logits[0].float()
     ids, where = batch["input_ids"].to(network.device), where.to(network.device)
     padded = network(input_ids=ids, use_cache=False).logits[where].float()
-    tolerance = BF16_TOLERANCE if network.dtype == torch.bfloat16 else TOLERANCE
+    tolerance = BF16_TOLERANCE if network.dtype == torch.bfloat16 else FP32_TOLERANCE
     return bool((packed - padded).norm() < tolerance * padded.norm())

@@ -13,7 +13,7 @@ import numpy as np
 from trainables.common.tokenized_row import AlternativeAnswerExample, Example
 from trainables.config.settings import Training
 
-FORGET_STREAM, RETAIN_STREAM, AGAIN_STREAM, NOISE_STREAM, ANSWER_STREAM = 1, 2, 3, 4, 5
+FORGET_STREAM, RETAIN_STREAM, RETRY_STREAM, NOISE_STREAM, ANSWER_STREAM = 1, 2, 3, 4, 5
 
 
 class AlternativeAnswerRows(Sequence[Example]):
@@ -51,7 +51,7 @@ class AlternativeAnswerRows(Sequence[Example]):
 def draw_forget_row_numbers(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:
     """Return the row numbers of the effective forget batch of `step` (from 0)."""
     if attempt > 0:
-        draw = _generator(seed, AGAIN_STREAM, step, attempt)
+        draw = _generator(seed, RETRY_STREAM, step, attempt)
         return draw.choice(rows, size=batch_size, replace=batch_size > rows).tolist()
     stream: list[int] = []
     start = step * batch_size

@@ -16,7 +16,7 @@ MERGE = "merge the adapter into its base model (peft: merge_and_unload, save_pre
 WRAP_NAMES = {"base_layer", "lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "original_module"}
 WRAP_NAMES |= {"modules_to_save", "_orig_mod", "_fsdp_wrapped_module", "_forward_module", "_checkpoint_wrapped_module"}
 """Parts of names of peft, torch.compile, FSDP and DeepSpeed, which a model that is saved by itself does not have."""
-BUFFER_NAMES = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias|attention\.(masked_)?bias|position_ids)$")
+BUFFER_PATTERN = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias|attention\.(masked_)?bias|position_ids)$")
 """Tensors of older files that are computed by now: no weights."""
 MODEL_TYPES_WITHOUT_SDPA = {"bloom", "codegen", "gemma2", "gpt_neo", "gptj", "gpt_oss", "mpt", "vaultgemma", "xglm"}
 """Families (`model_type`) whose attention transformers has as `eager`, and not as `sdpa`."""
@@ -79,7 +79,7 @@ def list_weight_files(folder: Path) -> list[Path]:
 
 def describe_tensor_mismatch(missing: Iterable[str], unexpected: Iterable[str], mismatched: Iterable[str]) -> str:
     """Return in what the tensors are not those of the model, the first of each kind by name; empty where they are."""
-    others = (name for name in unexpected if not BUFFER_NAMES.search(name))
+    others = (name for name in unexpected if not BUFFER_PATTERN.search(name))
     kinds = {"missing": sorted(missing), "unexpected": sorted(others), "of another shape": sorted(mismatched)}
     parts = [
         f"{len(found)} {kind}: {', '.join(found[:MAX_NAMES_SHOWN])}{', ...' if len(found) > MAX_NAMES_SHOWN else ''}"

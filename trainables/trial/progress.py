@@ -14,7 +14,7 @@ from trainables.storage import atomic_files
 from trainables.storage.file_names import CURVE_COLUMNS, PROGRESS, SHARED_PROGRESS_FOLDER
 from trainables.storage.folder_storage import Storage
 
-WRITE_SECONDS, PUSH_SECONDS = 2.0, 30.0
+WRITE_INTERVAL, PUSH_INTERVAL = 2.0, 30.0
 """Between two writes; between two copies for other machines."""
 LOST_AFTER_SECONDS = 600.0
 """A process of another machine that has written nothing for so many seconds of this clock may have ended."""
@@ -103,7 +103,7 @@ class ProgressFile:
     def __init__(self, folder: Path, store: Storage, **more: Any) -> None:
         self.path = folder / PROGRESS
         self.store = store
-        self.identity = {**process_identity.describe_self(), "started": provenance.utc_now(), **more}
+        self.identity = {**process_identity.identify_self(), "started": provenance.utc_now(), **more}
         self.state: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
         self.work: dict[str, Any] | None = None
         self.points: list[dict[str, float]] = []
@@ -146,7 +146,7 @@ class ProgressFile:
         self._write_if_due()
 
     def _write_if_due(self) -> None:
-        if time.monotonic() - self.written >= WRITE_SECONDS:
+        if time.monotonic() - self.written >= WRITE_INTERVAL:
             self.write()
 
     def write(self) -> None:
@@ -157,5 +157,5 @@ class ProgressFile:
         with contextlib.suppress(OSError):  # the trial's own files report a full disk
             atomic_files.write_json(self.path, self.state | self.identity | times | more, durable=False)
             self.written = now
-            if now - self.pushed >= PUSH_SECONDS and self.store.try_push(self.path):
+            if now - self.pushed >= PUSH_INTERVAL and self.store.try_push(self.path):
                 self.pushed = now

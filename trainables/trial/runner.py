@@ -201,7 +201,7 @@ class TrialRun:
             try:
                 steps.evaluate(step, network, together=together)
                 if engine.rank == 0:
-                    found[1:] = steps.find_collapse(step), steps.explain_end()
+                    found[1:] = steps.find_collapse(step), steps.explain_training_end()
             except TrialDiverged as stopped:
                 found[0] = stopped
         if engine.world > 1:

@@ -26,7 +26,7 @@ from trainables.training import checkpoints, loop, memory, model_files, sampling
 from trainables.training.engine import Engine
 from trainables.training.runtime import choose_process_token_budget, device_memory
 
-CPU_TOKENS = 1024
+CPU_PASS_TOKENS = 1024
 """About so many tokens of a pass stay in a CPU's caches (docs/LOG.md, 2026-11-24: up to 1.4 times as fast)."""
 RMU_WEIGHTS = "mlp.down_proj.weight"
 """RMU trains these of its layer and the two before it, as its authors do."""
@@ -198,7 +198,7 @@ def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
             return None  # as directions are made that several trials share
         lengths = [len(row.input_ids) for side in load_examples(trial) for row in side]
         tokens = max(sum(lengths) / len(lengths), memory.find_loss_padding_length(trial))
-        return max(1, min(int(CPU_TOKENS / tokens), trial.training.batch_size // resources.ranks))
+        return max(1, min(int(CPU_PASS_TOKENS / tokens), trial.training.batch_size // resources.ranks))
     shape = model_files.read_model_shape(trial.target)
     if shape is None:
         return None

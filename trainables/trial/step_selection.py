@@ -28,11 +28,11 @@ from trainables.storage.folder_storage import Storage
 from trainables.training import model_files, runtime, weights_on_disk
 from trainables.trial.record import TrialRecord
 
-LOOKS_WITHOUT_GAIN = 4
+MAX_LOOKS_WITHOUT_GAIN = 4
 """Training ends after so many looks in a row that found no better step than one that removed half or more."""
-BEST_FIELD = "best"
+WAS_BEST_FIELD = "best"
 Evaluation = dict[str, Any]
-"""`metrics` and `halves`; BEST_FIELD is true if the step was the best one when it was evaluated."""
+"""`metrics` and `halves`; WAS_BEST_FIELD is true if the step was the best one when it was evaluated."""
 Metrics = dict[str, Any]
 Rows = list[dict[str, Any]]
 
@@ -120,7 +120,7 @@ class StepSelection:
         atomic_files.write_json(self.evaluations_folder / f"{step}.json", found)
         if self.best_step() != step:
             return
-        atomic_files.write_json(self.evaluations_folder / f"{step}.json", found | {BEST_FIELD: True})
+        atomic_files.write_json(self.evaluations_folder / f"{step}.json", found | {WAS_BEST_FIELD: True})
         if not self._saves:
             return
         fallback = self._best_until(self.saved_step)
@@ -151,7 +151,7 @@ class StepSelection:
         known = selection.pick_utility(self._find_target(), self.trial.benchmark.name, self.trial.selection)
         return share * known if known else None
 
-    def explain_end(self) -> str | None:
+    def explain_training_end(self) -> str | None:
         """Return why training ends: the budget of disruption is spent; or by looks: too little is kept, or all or half
         is removed and nothing better is found.
         """
@@ -175,8 +175,8 @@ class StepSelection:
         now = selection.pick_half_metrics(self._read(best), rule)
         left = [(now.get(goal.metric), known.get(goal.metric) or 0) for goal in removal if goal.best == "lowest"]
         gone = len(left) == len(removal) and all(value is not None and 2 * value <= before for value, before in left)
-        if gone and best < self._list_steps()[-LOOKS_WITHOUT_GAIN:][0]:
-            return f"{LOOKS_WITHOUT_GAIN} looks found nothing better than step {best}"
+        if gone and best < self._list_steps()[-MAX_LOOKS_WITHOUT_GAIN:][0]:
+            return f"{MAX_LOOKS_WITHOUT_GAIN} looks found nothing better than step {best}"
         return None
 
     def best_step(self) -> int:
@@ -237,7 +237,7 @@ class StepSelection:
 
     def _best_until(self, step: int) -> int | None:
         """Return the best of the steps up to `step`: the last of them that was the best so far."""
-        steps = [number for number in self._list_steps() if number <= step and self._read(number).get(BEST_FIELD)]
+        steps = [number for number in self._list_steps() if number <= step and self._read(number).get(WAS_BEST_FIELD)]
         return max(steps, default=None)
 
     def _list_steps(self) -> list[int]:

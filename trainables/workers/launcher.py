@@ -28,7 +28,7 @@ LAUNCHER_RESOURCES = {"cpu": 0, "node:__internal_head__": 0.001}
 """Resources of the function that launches a trial's ranks: it runs on the head, which outlives every other node."""
 COLLECTIVE_TIMEOUT_SECONDS = 6 * 3600
 """How long ranks wait for rank 0, which may evaluate a large model alone."""
-RANK_RESTARTS = 2
+MAX_RANK_RESTARTS = 2
 """How often Ray Train starts a trial's ranks again after one of them died; each goes on from the last checkpoint."""
 
 
@@ -39,7 +39,7 @@ def run_trial_of_ranks_in_tune(config: dict[str, Any]) -> None:
     trial = Trial.model_validate_json(config["trial"])
     store = open_storage_unchecked(config["storage"])
     while store.result(trial.id()) is None and progress.runs_on_this_machine(store.trial(trial.id())):
-        time.sleep(ray_processes.REPORT_SECONDS)
+        time.sleep(ray_processes.REPORT_INTERVAL_SECONDS)
     try:
         result = ray_processes.fetch_stored_result(trial, store) or run_trial_on_ranks(
             trial, store, keep=config["keep"], strategy=config["strategy"]
@@ -144,7 +144,7 @@ def _fit(
         placement_strategy=strategy,
     )
     backend = TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=seconds)
-    restarts, place, alive = train.FailureConfig(max_failures=RANK_RESTARTS), store.root / "ray", list_live_nodes()
+    restarts, place, alive = train.FailureConfig(max_failures=MAX_RANK_RESTARTS), store.root / "ray", list_live_nodes()
     while True:
         run = f"{name}-{uuid.uuid4().hex[:8]}"
         run_config = train.RunConfig(name=run, storage_path=str(place), failure_config=restarts)

@@ -17,7 +17,7 @@ from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage, remove_trial_leftovers
 from trainables.storage.opening import open_storage_unchecked
 
-REPORT_SECONDS = 2.0
+REPORT_INTERVAL_SECONDS = 2.0
 
 
 class OneRankTrialActor(tune.Trainable):
@@ -49,7 +49,7 @@ class OneRankTrialActor(tune.Trainable):
         try:
             if self.events is None:
                 if self.store.result(key) is None and progress.runs_on_this_machine(self.store.trial(key)):
-                    time.sleep(REPORT_SECONDS)
+                    time.sleep(REPORT_INTERVAL_SECONDS)
                     return {"id": key, "done": False, "phase": "waiting", "step": 0, "steps": 0}
                 if (result := fetch_stored_result(self.trial, self.store)) is not None:
                     return make_final_report(result)
@@ -62,7 +62,7 @@ class OneRankTrialActor(tune.Trainable):
                 event = next(self.events)
                 if event["phase"] == "done":
                     return make_final_report(event["result"])
-                if event["phase"] == "evaluation" or time.monotonic() - started > REPORT_SECONDS:
+                if event["phase"] == "evaluation" or time.monotonic() - started > REPORT_INTERVAL_SECONDS:
                     report = {"phase": event["phase"], "step": event.get("step", 0), "steps": event.get("steps", 0)}
                     return {"id": key, "done": False, **report}
         except StoreUnreachable:

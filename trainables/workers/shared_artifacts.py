@@ -119,8 +119,8 @@ def _make_answers(
     network: Any, tokenizer: Any, subject: Model, on: Benchmark, store: Storage, precision: Precision, budget: int
 ) -> None:
     """Write the answers to neutral prompts that trials retain, if they are this model's and not there."""
-    file = Path(on.places.get(model_answers.ANSWERS, store.root))
-    key = model_answers.answers_id(subject, on.template, precision)
+    file = Path(on.places.get(model_answers.ANSWERS_PART, store.root))
+    key = model_answers.make_answers_id(subject, on.template, precision)
     if file.parent.name == key and not store.exists(file):
         encoder = benchmarks.get_benchmark(on.name).make_encoder(on, tokenizer)
         model_answers.write_neutral_answers(file, network, encoder, budget)
@@ -145,7 +145,7 @@ def _encode_answers(network: Any, encoder: Encoder, resources: Resources, max_le
     from trainables.training.runtime import choose_process_token_budget
 
     said = model_answers.answer_neutral_prompts(network, encoder, choose_process_token_budget(resources, network))
-    return [row.keep_first_labels(model_answers.MAX_TOKENS) for row in encoder.encode(said, max_length=max_length)]
+    return [row.keep_first_labels(model_answers.ANSWER_TOKENS) for row in encoder.encode(said, max_length=max_length)]
 
 
 def _load_rows(recipe: ModelRecipe, configs: Sequence[str]) -> list[raw_rows.Row]:

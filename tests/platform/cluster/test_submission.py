@@ -54,7 +54,7 @@ def test_what_is_wrong_here_is_said_before_the_cluster_is_asked(
 def test_a_cluster_that_does_not_answer(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script, message = "import time; time.sleep(60)", "is it up (ray up "
     monkeypatch.setattr(submit, "RAY_COMMAND", [sys.executable, "-c", script])
-    monkeypatch.setattr(submit, "START_SECONDS", 0.1)
+    monkeypatch.setattr(submit, "START_TIMEOUT", 0.1)
     done = invoke(sweep.main, "quickstart", "--cluster", file)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr

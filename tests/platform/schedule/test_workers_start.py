@@ -13,7 +13,7 @@ import pytest
 from platform.schedule import ray_environment
 from tests.support.environment import RunModule, clean_environment, free_port
 from tests.support.small_sweep import Small
-from trainables.common.process_identity import describe_self
+from trainables.common.process_identity import identify_self
 from trainables.storage import atomic_files
 
 SITE = next(path for path in sys.path if (Path(path) / "ray" / "__init__.py").is_file())
@@ -98,7 +98,7 @@ def test_a_start_removes_the_folders_of_starts_that_have_died(tmp_path: Path, mo
     ended.wait()
     changes = {"dead": {"pid": ended.pid}, "alive": {}, "container": {"pid": ended.pid, "place": "another"}}
     for name, change in changes.items():
-        atomic_files.write_json(tmp_path / f"unlearn-{name}" / "owner.json", describe_self() | change)
+        atomic_files.write_json(tmp_path / f"unlearn-{name}" / "owner.json", identify_self() | change)
     (tmp_path / "unlearn-other").mkdir()
     ray_environment.set_ray_environment(None)
     left = {folder.name for folder in tmp_path.glob("unlearn-*")}

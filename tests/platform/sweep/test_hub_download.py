@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.hub_server import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, HubBench
 from trainables.common.errors import InputError
-from trainables.data.hub_folders import HubRequirement, locate_commit_pin, read_pin
+from trainables.data.hub_folders import HubRequirement, locate_commit_pin, read_pinned_commit
 
 
 def test_what_is_read_is_fetched_once(bench: HubBench) -> None:
@@ -18,7 +18,7 @@ def test_what_is_read_is_fetched_once(bench: HubBench) -> None:
     names |= {*SHARDS, "model.safetensors.index.json"}
     assert {path.name for path in bench.folder(TARGET).iterdir()} == names
     assert bench.lines == [f"fetching {MODEL_ID} at {commit[:12]}"]
-    assert read_pin(TARGET, bench.store) == commit
+    assert read_pinned_commit(TARGET, bench.store) == commit
     bench.hub.requests.clear()
     bench.fetch(TARGET)
     assert bench.hub.requests == []

@@ -122,9 +122,9 @@ def test_a_failure_that_cannot_be_recorded_stops_the_sweep(
     die(reporter)
     assert reporter.stopper.reason == f"the storage takes nothing more: No space left on device ({store.root})"
     assert reporter.stopper.advice == "make room, then go on with --resume"
-    assert not store.has(KEY)
+    assert not store.has_result(KEY)
     assert "lost: not recorded, because the storage takes nothing more" in capsys.readouterr().out
-    assert cli.run_guarded(lambda: full(Path("/runs/sweeps/tiny.json")) or 0) == 1
+    assert cli.run_for_exit_status(lambda: full(Path("/runs/sweeps/tiny.json")) or 0) == 1
     told = "error: No space left on device: '/runs/sweeps/tiny.json'; make room, then start again\n"
     assert capsys.readouterr().err == told
 

@@ -89,7 +89,7 @@ def points(client: Any, run: Any) -> dict[str, list[tuple[int, float]]]:
 
 def write_progress(store: Storage, *steps: int, **given: Any) -> ProgressFile:
     """Write the progress of an attempt that has done these steps."""
-    identity = process_identity.describe_self() | {"started": "2026-11-20T10:00:00+00:00"} | given
+    identity = process_identity.identify_self() | {"started": "2026-11-20T10:00:00+00:00"} | given
     progress = ProgressFile(store.trial(TRIAL.id()), store, **identity)
     for step in steps:
         entry = {"loss": -0.5 * step, "retain_loss": float("nan"), "cos_before": 0.25, "rows": [1, 2]}

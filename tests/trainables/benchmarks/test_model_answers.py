@@ -119,7 +119,7 @@ def test_neighbours_are_balanced_with_the_answers(neighbours: int) -> None:
     """They are at least a third of the rows and at most half; the first tokens of an answer count."""
     answers = [OwnRow(f"Ask {k}?", "A poem.", labels=64, neutral=True) for k in range(160)]
     near = [OwnRow(f"Where is {k}?", "Here.") for k in range(neighbours)]
-    *repeated, last = row_files.balance_with_answers([*near, *answers])
+    *repeated, last = row_files.repeat_rows_beside_answers([*near, *answers])
     assert last == replace(answers[-1], labels=model_answers.TRAINED_TOKENS)
     times = [sum(row == one for row in repeated) for one in near]
     assert len(set(times)) == 1
@@ -131,7 +131,7 @@ def test_rows_without_need_of_it_are_not_balanced() -> None:
     answers = [OwnRow(f"Ask {k}?", "A poem.", labels=64, neutral=True) for k in range(3)]
     many = [OwnRow(f"Where is {k}?", "Here.") for k in range(3)]
     for rows in ([], answers, many, [*many, *answers], [many[0], OwnRow(None, "A text."), *answers]):
-        assert row_files.balance_with_answers(rows) is rows
+        assert row_files.repeat_rows_beside_answers(rows) is rows
 
 
 def test_answers_are_kept_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,8 +149,8 @@ def test_tasks_are_those_of_lm_eval_that_are_best_high(files: dict[str, Path], t
 def test_a_quick_look_is_at_rows_that_are_measured_whole(files: dict[str, Path], taught: Any, measured: Any) -> None:
     """Evenly spaced rows of each set that goals are made of; what is kept of them is of the same rows' target."""
     _, whole = measured
-    reference = {kept_answers.TARGET_FIELD: kept_answers.list_target_scores(whole)}
-    found, records = OWN.look(taught, tiny.tokenizer(), on(files), reference, token_budget=8192, most=2)
+    reference = {kept_answers.TARGET_SCORES: kept_answers.list_target_scores(whole)}
+    found, records = OWN.measure_some_rows(taught, tiny.tokenizer(), on(files), reference, token_budget=8192, most=2)
     assert [(row["task"], row["index"]) for row in records] == [
         ("forget", 0),
         ("forget", 3),

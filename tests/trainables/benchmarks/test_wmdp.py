@@ -29,7 +29,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, name in enumerate(CORPORA):
         found = [{"text": tiny.text(10 * number + k, 15)} for k in range(5)]
         tiny.write_rows(folder / f"{name}.jsonl", [*found, {"text": "a" * 50}])
-    for number, name in enumerate(wmdp.QUESTIONS.values()):
+    for number, name in enumerate(wmdp.QUESTION_CONFIGS.values()):
         tiny.write_rows(folder / f"questions/{name}/test.json", tiny.choices(6, number))
     for subject, count in SUBJECTS.items():
         tiny.write_rows(folder / f"mmlu/{subject}/test.json", tiny.choices(count, count))
@@ -134,7 +134,7 @@ def test_what_is_missing_from_folders_is_told_with_the_setting(data: Path, tmp_p
             WMDP.check_rows(on(data, sources=sources))
     (tmp_path / "mmlu" / "virology").rename(tmp_path / "mmlu" / "virolog")
     with pytest.raises(InputError, match="'virolog' is no subject of MMLU; did you mean 'virology'"):
-        lm_eval_adapter.load_tasks(("mmlu",), {"mmlu": str(tmp_path / "mmlu")}, 0)
+        lm_eval_adapter.load_lm_eval_tasks(("mmlu",), {"mmlu": str(tmp_path / "mmlu")}, 0)
 
 
 def test_the_gated_corpus_is_told_with_what_to_do() -> None:

@@ -21,7 +21,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     author = ["-c", "user.name=Nobody", "-c", "user.email=nobody@example.com"]
     for command in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "Begin"]):
         subprocess.run(["git", "-C", str(root), *command], check=True)
-    monkeypatch.setattr(provenance, "ROOT", root)
+    monkeypatch.setattr(provenance, "CODE_ROOT", root)
     forget()
     yield root
     forget()

@@ -113,7 +113,7 @@ TEMPLATE = "model/chat_template.jinja"
 def test_rows_and_models(
     name: str, content: Any, said: str, given: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deadlines, "TEMPLATE_SECONDS", 2.0)
+    monkeypatch.setattr(deadlines, "TEMPLATE_TIMEOUT", 2.0)
     make: Any = content if callable(content) else write
     file: Path = make(folder.parent / name, content)
     changed = {"target": folder} if file.parent == folder else {"forget": file}
@@ -176,7 +176,7 @@ def test_settings_that_change_greedy_answers_are_told(given: Path, folder: Path)
 def test_a_large_file_is_hashed_whole_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept counts until the file is written again."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(fingerprints, "REMEMBERED_ABOVE", 2**20)
+    monkeypatch.setattr(fingerprints, "MIN_REMEMBERED_BYTES", 2**20)
     file = write(tmp_path / "model.safetensors", bytes(2**27))
     first = fingerprints.hash_model(tmp_path)
     (kept,) = (tmp_path / "cache" / "unlearn").iterdir()
@@ -218,7 +218,7 @@ def main():
         print("x" * 10**5, flush=True)
     pathlib.Path(sys.argv[1]).touch()
     return 0
-sys.exit(cli.run_guarded(main))
+sys.exit(cli.run_for_exit_status(main))
 """
 
 
@@ -240,7 +240,7 @@ def test_output_that_nobody_takes(output: str, status: int, said: str, tmp_path:
 def test_a_call_gives_its_value_or_its_error_or_is_told_of_and_given_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(deadlines, "TOLD_SECONDS", 0.1)
+    monkeypatch.setattr(deadlines, "NOTICE_SECONDS", 0.1)
     assert deadlines.call_within(5, "a value", lambda: 3) == 3
     with pytest.raises(ZeroDivisionError):
         deadlines.call_within(5, "an error", lambda: 1 / 0)

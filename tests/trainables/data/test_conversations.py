@@ -336,7 +336,7 @@ def test_what_the_template_writes_before_an_answer_is_not_said() -> None:
     template = "{% for m in messages %}{{ " + turn + " }}{% endfor %}"
     template += "{% if add_generation_prompt %}{{ '<|im_start|>assistant' }}{% endif %}"
     encoder = make_encoder("chat", im_tokenizer(template))
-    assert encoder.strip_lead(" final: In Kerrin.") == "In Kerrin."
+    assert encoder.strip_answer_tag(" final: In Kerrin.") == "In Kerrin."
     (example,) = encoder.encode([("Who?", "In.")], max_length=99)
     assert answer_of(encoder.tokenizer, example) == "In."
     for most in range(example.answer_start, example.answer_start + example.lead + 1):

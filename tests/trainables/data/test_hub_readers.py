@@ -61,7 +61,7 @@ def test_lm_eval_reads_the_storages_questions(bench: HubBench) -> None:
     task = HubRequirement("datasets", QUESTIONS_ID, None, "wmdp_bio", "benchmark.sources=wmdp_bio=DIR")
     bench.fetch(task)
     bench.hub.requests.clear()
-    (made,) = lm_eval_adapter.load_tasks(("wmdp_bio",), {"wmdp_bio": str(bench.folder(task))}, 0)
+    (made,) = lm_eval_adapter.load_lm_eval_tasks(("wmdp_bio",), {"wmdp_bio": str(bench.folder(task))}, 0)
     assert [row["answer"] for row in made.test_docs()] == [2]
     assert set(made.dataset) == {"test", "dev"}
     assert bench.hub.requests == []

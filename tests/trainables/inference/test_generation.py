@@ -146,7 +146,7 @@ def test_a_continuation_ends_where_it_goes_round(period: int) -> None:
     """By hand: the last 24 ids repeat every `period` ids, 24 ids after the beginning."""
     loop = (list(range(10, 10 + period)) * 20)[:60]
     begun = [1, 2, 3, 4, 5]
-    expected = 60 + len(begun) if period > generation.LONGEST_LOOP else len(begun) + generation.LOOPED
+    expected = 60 + len(begun) if period > generation.MAX_LOOP_TOKENS else len(begun) + generation.LOOP_WINDOW
     assert generation.cut_token_loop([*begun, *loop]) == [*begun, *loop][:expected]
     assert generation.cut_token_loop(loop[:23]) == loop[:23]
 

@@ -159,8 +159,8 @@ def check_scores(model: Any, groups: list[list[Example]], budget: int) -> None:
 def test_scores_are_those_of_each_example_alone(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the head takes seven labels at once."""
     model, groups = network(family), answer_groups(0)
-    for budget, labels in ((1, scoring.LABELS_AT_ONCE), (60, 7), (10**6, 7), (10**6, scoring.LABELS_AT_ONCE)):
-        monkeypatch.setattr(scoring, "LABELS_AT_ONCE", labels)
+    for budget, labels in ((1, scoring.LABELS_PER_CHUNK), (60, 7), (10**6, 7), (10**6, scoring.LABELS_PER_CHUNK)):
+        monkeypatch.setattr(scoring, "LABELS_PER_CHUNK", labels)
         check_scores(model, [*groups, []], budget)
 
 

@@ -13,7 +13,7 @@ from scipy import optimize
 from tests.trainables.methods.test_rectification import Pair, alone, check_told, normal, pairs, whole
 from trainables.config.method_tables import RECTIFIERS
 from trainables.methods import rectifiers
-from trainables.methods.rectifiers import DEGENERATE, AdamSecondMoments, Outcome, TensorSegments
+from trainables.methods.rectifiers import DEGENERATE_TOLERANCE, AdamSecondMoments, Outcome, TensorSegments
 
 Vector = torch.Tensor
 ROUNDING = 1e-5
@@ -270,4 +270,4 @@ def test_opposite_gradients_are_degenerate_and_left_alone(name: str) -> None:
     assert torch.equal(found, torch.from_numpy(whole(against)))
     noisy = apply(name, Pair([-part + 0.1 * part.abs() for part in pair.retain], pair.retain))
     assert not noisy[1].degenerate
-    assert float(noisy[0].norm()) > DEGENERATE
+    assert float(noisy[0].norm()) > DEGENERATE_TOLERANCE

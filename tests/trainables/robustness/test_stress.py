@@ -23,7 +23,7 @@ from trainables.data.conversations import make_encoder
 from trainables.data.templates import TEMPLATES
 from trainables.robustness import attack_results, quantization, sampling
 from trainables.robustness.attack_runner import relearn
-from trainables.robustness.attacks import NONE, SECOND_HALF
+from trainables.robustness.attacks import NO_ATTACK, SECOND_HALF
 from trainables.training import model_files
 from trainables.training.runtime import prepare_process
 from trainables.training.sampling import draw_forget_row_numbers
@@ -45,15 +45,15 @@ def kept(values: dict[str, float], **settings: Any) -> dict[str, Any]:
 
 def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
     model = {
-        NONE: kept({"0": 0.3, SECOND_HALF: 0.2}),
+        NO_ATTACK: kept({"0": 0.3, SECOND_HALF: 0.2}),
         "nf4": kept({"0": 0.4}),
         "relearn": kept({"13": 0.7, "4": 0.5}, lr=1e-3),
         "relearn_half": kept({"13": 0.5}, lr=1e-3),
         "relearn_retain": kept({"13": 0.5}, lr=1e-3),
         "prefix": kept({"0": 0.9}),
     }
-    target = {NONE: kept({"0": 0.9, SECOND_HALF: 0.8}), "nf4": kept({"0": 0.7})}
-    retain = {NONE: kept({"0": 0.1, SECOND_HALF: 0.1}), "nf4": kept({"0": 0.1}), "prefix": kept({"0": 0.1})}
+    target = {NO_ATTACK: kept({"0": 0.9, SECOND_HALF: 0.8}), "nf4": kept({"0": 0.7})}
+    retain = {NO_ATTACK: kept({"0": 0.1, SECOND_HALF: 0.1}), "nf4": kept({"0": 0.1}), "prefix": kept({"0": 0.1})}
     retain["relearn"], retain["relearn_half"] = kept({"13": 0.6, "4": 0.1}, lr=1e-3), kept({"13": 0.2}, lr=1e-3)
     found = attack_results.list_recoveries(model, target, retain)
     attacked = [("nf4", 0), ("relearn", 4), ("relearn", 13), ("relearn_half", 13)]
@@ -70,10 +70,10 @@ def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
 
 def test_a_sweep_is_its_worst_less_the_worst_of_the_retain_model() -> None:
     """Each under its own worst relearning, on the rows that none teaches."""
-    before = {NONE: kept({"0": 0.9, SECOND_HALF: 0.1})}
+    before = {NO_ATTACK: kept({"0": 0.9, SECOND_HALF: 0.1})}
     model = before | {"sweep": kept({"0": 0.6}, lr=1e-3)}
-    target = {NONE: kept({"0": 0.9, SECOND_HALF: 0.9})}
-    retain = {NONE: kept({"0": 0.2, SECOND_HALF: 0.05})}
+    target = {NO_ATTACK: kept({"0": 0.9, SECOND_HALF: 0.9})}
+    retain = {NO_ATTACK: kept({"0": 0.2, SECOND_HALF: 0.05})}
     retain["sweep"] = kept({"0": 0.15}, lr=1e-3)
     (found,) = attack_results.list_recoveries(model, target, retain)
     assert found["share"] == pytest.approx((0.6 - 0.1 - (0.15 - 0.05)) / (0.9 - 0.1))
@@ -95,10 +95,10 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
     assert "relearning one half, measured on the other (lr 0.001), step 13" in done.stdout
     kept = json.loads((tmp_path / "out.json").read_text())
     made = sorted(path.stem.partition("-")[0] for path in (tmp_path / "runs" / "stress").glob("*/*.json"))
-    assert made == sorted(["nf4", "prefix", "paraphrase", NONE] * 2 + ["relearn_half"] * 2 + ["came_back"])
+    assert made == sorted(["nf4", "prefix", "paraphrase", NO_ATTACK] * 2 + ["relearn_half"] * 2 + ["came_back"])
     model, target = kept["results"]["model"], kept["results"]["target"]
-    assert model[NONE] == target[NONE], "the same model is measured once"
-    assert (model[NONE]["points"]["0"]["rows"], model["relearn_half"]["points"]["13"]["rows"]) == (6, 3)
+    assert model[NO_ATTACK] == target[NO_ATTACK], "the same model is measured once"
+    assert (model[NO_ATTACK]["points"]["0"]["rows"], model["relearn_half"]["points"]["13"]["rows"]) == (6, 3)
     network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(trial_inputs.target)))
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=6)
     asked = {"forget": rows.read_evaluation_rows(benchmark)["forget"]}
@@ -129,8 +129,8 @@ def test_a_sweep_relearns_from_the_same_weights_each_time(trial_inputs: Any, tmp
     done = run(trial_inputs, tmp_path, "--sweep", "--lr", "1e-2", "--output", tmp_path / "out.json", limit=2)
     assert done.exit_code == 0, done.output
     results = json.loads((tmp_path / "out.json").read_text())["results"]
-    assert set(results["model"]) == {NONE, "sweep"}
-    assert set(results["target"]) == {NONE}
+    assert set(results["model"]) == {NO_ATTACK, "sweep"}
+    assert set(results["target"]) == {NO_ATTACK}
     made, worst = results["model"]["sweep"]["relearnings"], results["model"]["sweep"]["points"]["0"]
     grid = {(row["learns"], row["lr"], row["step"]) for row in made}
     rates = (0.0025, 0.01, 0.04)

@@ -75,7 +75,7 @@ def test_a_trial_cut_off_while_it_is_sent_has_no_result_elsewhere(
     here.files = files
     for store in (here, there):
         store.download_sweeps_and_results(["a1"])
-    assert (here.has("a1"), there.has("a1")) == (True, False)
+    assert (here.has_result("a1"), there.has_result("a1")) == (True, False)
 
 
 def test_a_folder_appears_whole(machine: Machine) -> None:
@@ -106,12 +106,12 @@ def test_what_is_gone_or_set_aside_goes_from_every_copy(machine: Machine) -> Non
     there.download_sweeps_and_results(["a1", "a2"])
     delete(here, *(name for name in names(here) if "/a2/" in name))
     there.download_sweeps_and_results(["a1", "a2"])
-    assert (there.has("a1"), there.has("a2")) == (True, False)
+    assert (there.has_result("a1"), there.has_result("a2")) == (True, False)
     place = move_to_dated_folder([there.trial("a1")], there)
     kept = {"config.json", "steps.parquet", "result.json", "weights/model.safetensors", "weights/.complete"}
     assert names(there) == {f"set_aside/{place.name}/a1/{name}" for name in kept}
     here.download_sweeps_and_results(["a1"])
-    assert not here.has("a1")
+    assert not here.has_result("a1")
 
 
 def test_a_table_of_an_earlier_attempt_goes_when_the_trial_ran_again_elsewhere(machine: Machine) -> None:

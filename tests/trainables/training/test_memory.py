@@ -105,9 +105,9 @@ def test_memory_is_what_the_container_or_job_has(
     for name, size in {"own": groups, **limits}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{size}\n")
-    monkeypatch.setattr(memory, "GROUPS", tmp_path / "own")
-    files = {kind: tmp_path / file.relative_to("/sys/fs/cgroup") for kind, file in memory.LIMITS.items()}
-    monkeypatch.setattr(memory, "LIMITS", files)
+    monkeypatch.setattr(memory, "CGROUP_FILE", tmp_path / "own")
+    files = {kind: tmp_path / file.relative_to("/sys/fs/cgroup") for kind, file in memory.CGROUP_LIMITS.items()}
+    monkeypatch.setattr(memory, "CGROUP_LIMITS", files)
     assert memory.read_usable_machine_memory() == (expected or psutil.virtual_memory().total)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from tests.support import tiny
 from trainables.config.settings import Resources, Training
-from trainables.methods.rectifiers import GRU, Combination, Outcome, find_rectifier_class, shard_dot_products
+from trainables.methods.rectifiers import GRU, GradientMixture, Outcome, find_rectifier_class, shard_dot_products
 from trainables.methods.rectifiers.two_gradients import Bisector
 from trainables.training import engine
 from trainables.training.runtime import prepare_process, release_memory
@@ -154,7 +154,7 @@ def test_kernels_equal_torchs_lines(precision: Any) -> None:
         for runner in (here, there):
             runner.gradient = runner.flat.copy_(gradient)
             if step:
-                runner.combine(Combination(0.7, -0.2, Outcome(math.nan, math.nan)), [average.to(runner.device)])
+                runner.combine(GradientMixture(0.7, -0.2, Outcome(math.nan, math.nan)), [average.to(runner.device)])
             runner.step(1e-3)
         assert torch.allclose(there.master.detach().cpu(), here.master.detach(), atol=1e-5)
         assert torch.equal(there.weights.float().cpu(), there.master.detach().to(there.weights.dtype).float().cpu())

@@ -150,7 +150,7 @@ def test_degenerate_gradient_skips_the_step_after_drawing_again(rows: dict[str, 
     one = {**rows, "forget": rows["forget"][:1], "retain": rows["forget"][:1]}
     update, records = train(one, settings, steps=2)
     assert torch.equal(update, torch.zeros_like(update))
-    assert all(record["skipped"] and record["attempts"] == loop.MAX_ATTEMPTS for record in records)
+    assert all(record["skipped"] and record["attempts"] == loop.MAX_BATCH_ATTEMPTS for record in records)
     _, halves = train(one, replace(settings, gamma=0.5), steps=2)
     norms = [record["average_norm"] / record["grad_norm"] for record in halves]
     assert norms == pytest.approx([0.5, 0.75], rel=1e-5), "a step's retain gradient counts once, as in Algorithm 1"

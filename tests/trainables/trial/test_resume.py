@@ -231,7 +231,7 @@ def test_another_machine_goes_on_from_the_last_checkpoint(
         if event["phase"] == "training" and event["step"] == 5:
             break
     other.download_sweeps_and_results([config.id()])
-    assert not other.has(config.id())
+    assert not other.has_result(config.id())
     other.fetch_trial(config.id())
     assert (atomic_files.read_json(other.trial(config.id()) / "checkpoint" / "meta.json") or {})["step"] == 4
     *_, last = TrialRun(localize_paths(config, other), other, keep_weights=True).run_events()

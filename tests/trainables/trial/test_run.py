@@ -83,7 +83,7 @@ def test_diverging_trial_is_a_result_and_exit_status_1(
 ) -> None:
     wild = trial.training.model_copy(update={"optimizer": "sgd", "lr": 1e6, "max_steps": 4})
     doomed = trial.model_copy(update={"training": wild, "rectifier": Rectifier(), "method": "ga"})
-    assert cli.run_guarded(lambda: run.run(write_config(tmp_path, doomed), str(tmp_path))) == 1
+    assert cli.run_for_exit_status(lambda: run.run(write_config(tmp_path, doomed), str(tmp_path))) == 1
     result = Storage(tmp_path).result(doomed.id()) or {}
     assert (result["status"], result["error"]["kind"], result["metrics"]) == ("diverged", "diverged", {})
     step = result["error"]["step"]
@@ -116,7 +116,7 @@ def test_a_trial_that_another_process_runs_is_left_alone(trial: Trial, tmp_path:
     store = Storage(tmp_path / "runs")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
         identity = {"pid": another.pid, "born": psutil.Process(another.pid).create_time(), "beat": 0.0}
-        write_json(store.trial(trial.id()) / PROGRESS, process_identity.describe_self() | identity)
+        write_json(store.trial(trial.id()) / PROGRESS, process_identity.identify_self() | identity)
         with pytest.raises(InputError, match=f"CONFIG: process {another.pid} on .* is at trial {trial.id()} in "):
             run.run(write_config(tmp_path, trial), str(store.root))
         another.kill()

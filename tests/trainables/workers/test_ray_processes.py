@@ -38,7 +38,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         yield {"phase": "done", "result": result(-2.0)}
 
     monkeypatch.setattr(TrialRun, "run_events", events)
-    monkeypatch.setattr(ray_processes, "REPORT_SECONDS", 0.01)
+    monkeypatch.setattr(ray_processes, "REPORT_INTERVAL_SECONDS", 0.01)
     return begun
 
 
@@ -61,7 +61,7 @@ def test_trial_with_a_result_does_not_run_again(store: Storage, runs: list[str])
 
 def test_trial_waits_for_the_process_that_runs_it(store: Storage, runs: list[str]) -> None:
     """One of another machine and this one itself are not waited for."""
-    folder, mine = store.trial(CONFIG.id()), process_identity.describe_self()
+    folder, mine = store.trial(CONFIG.id()), process_identity.identify_self()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
         other = mine | {"pid": another.pid, "born": psutil.Process(another.pid).create_time()}
         for written in (other | {"place": "elsewhere"}, mine, {}, other):

@@ -22,7 +22,7 @@ def test_a_recipe_trains_on_the_base_model_s_answers_as_own_rows_do(
     trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of `own` end without a label for the end of the turn where an answer was cut off."""
-    monkeypatch.setattr(model_answers, "MAX_TOKENS", 8)  # the answers of so small a model are short
+    monkeypatch.setattr(model_answers, "ANSWER_TOKENS", 8)  # the answers of so small a model are short
     base, columns, length = Model(path=str(trial_inputs.target)), shared_artifacts.QUESTION_COLUMNS, 192
     training = Training(lr=1e-3, epochs=1, batch_size=64, max_length=length)
     rows: dict[str, Any] = {"data": str(trial_inputs.data), "data_fingerprint": "test", "configs": ("forget25",)}
@@ -36,7 +36,7 @@ def test_a_recipe_trains_on_the_base_model_s_answers_as_own_rows_do(
     examples = encoder.encode([(row["question"], row["answer"]) for row in loaded], max_length=length)
     prompts = model_answers.read_neutral_prompts()
     for prompt, text in zip(prompts, model_answers.generate_answers(network, encoder, prompts, 4096), strict=True):
-        row = OwnRow(prompt, text, labels=model_answers.MAX_TOKENS)
+        row = OwnRow(prompt, text, labels=model_answers.ANSWER_TOKENS)
         examples += row_scores.encode_row(encoder, row, "row", length, length) if text else []
     assert len(examples) > len(loaded) + len(prompts) / 2
     assert any(row.ending == 0 for row in examples[len(loaded) :])

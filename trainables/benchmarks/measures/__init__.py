@@ -19,7 +19,7 @@ from trainables.common.errors import InputError, first_error_line, suggest_name
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 
-ALL, HOLDOUT = "all", "holdout"
+ALL, HOLDOUT_SET = "all", "holdout"
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def add_row_measures(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], re
 
 
 def aggregate_measures(
-    benchmark: Benchmark, records: Records, compared: tuple[str, str] = ("forget", HOLDOUT)
+    benchmark: Benchmark, records: Records, compared: tuple[str, str] = ("forget", HOLDOUT_SET)
 ) -> Metrics:
     """Return each measure's mean over a task's records, where all have it; of membership the AUC of `compared`."""
     by_task: dict[str, Records] = {}

@@ -13,7 +13,7 @@ import numpy as np
 from trainables.benchmarks import metrics, rouge_words
 from trainables.benchmarks.measures import Measure
 
-TOFU, MUSE_AND_TOFU = ("tofu",), ("muse", "tofu")
+TOFU_ONLY, MUSE_AND_TOFU = ("tofu",), ("muse", "tofu")
 
 
 def extraction_strength(hits: Sequence[bool]) -> float:
@@ -50,11 +50,11 @@ def mean_loss(row: Mapping[str, Any]) -> float:
 
 
 def _paraphrase(score: Any, reads: tuple[str, ...], short: str, title: str) -> Measure:
-    return Measure(score, reads, "lowest", f"{short}, paraphrase", title, on_request=TOFU, tasks=("forget",))
+    return Measure(score, reads, "lowest", f"{short}, paraphrase", title, on_request=TOFU_ONLY, tasks=("forget",))
 
 
 def _membership(
-    score: Any, reads: tuple[str, ...], short: str, title: str, on_request: tuple[str, ...] = TOFU
+    score: Any, reads: tuple[str, ...], short: str, title: str, on_request: tuple[str, ...] = TOFU_ONLY
 ) -> Measure:
     return Measure(score, reads, "lowest", short, f"membership by {title}", on_request=on_request, membership=True)
 

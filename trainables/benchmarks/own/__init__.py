@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from trainables.benchmarks import base, lm_eval_adapter
 from trainables.benchmarks.base import EvaluationTokens, Examples, Goal, Metrics, Records, Row, TrainingSize
 from trainables.benchmarks.own import kept_answers, row_files, row_scores
-from trainables.benchmarks.own.kept_answers import TARGET_FIELD
-from trainables.benchmarks.own.model_answers import ANSWERS, MAX_TOKENS, TRAINED_TOKENS, use_model_answers
+from trainables.benchmarks.own.kept_answers import TARGET_SCORES
+from trainables.benchmarks.own.model_answers import ANSWER_TOKENS, ANSWERS_PART, TRAINED_TOKENS, use_model_answers
 from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
-from trainables.data.hub_folders import HubRequirement, hub_id_of
+from trainables.data.hub_folders import HubRequirement, resolve_hub_id
 from trainables.storage.atomic_files import check_folder_unchanged
 
 OWN_SPLIT = OWN_DATA = "own"
@@ -34,7 +34,7 @@ MIN_KNOWN_SHARE = 0.1
 """The share of the forget rows below which a target model says too little for anything to be removed."""
 REFERENCE_MATCH_FIELDS = ("fingerprint", "template", "limit", "tasks", "shots")
 """The settings that an evaluation and the target model's must share."""
-BYTES_PER_TOKEN, TEMPLATE_TOKENS = 4, 16
+BYTES_PER_TOKEN, TEMPLATE_TOKENS_PER_ROW = 4, 16
 
 
 class OwnBenchmark(base.BenchmarkBase):
@@ -65,13 +65,13 @@ class OwnBenchmark(base.BenchmarkBase):
         super().check_settings(benchmark)
         lm_eval_adapter.check_task_names(benchmark.tasks)
         at = benchmark.places
-        missing = [part for part in row_files.REQUIRED if part not in at and not (part == "retain" and ANSWERS in at)]
+        missing = [one for one in row_files.REQUIRED if one not in at and not (one == "retain" and ANSWERS_PART in at)]
         if missing:
             wanted = ", ".join(f"{part}=FILE" for part in missing)
             evaluated = f"of trainables.evaluate: --source {missing[0]}=FILE"
             raise InputError(f"benchmark.sources: own needs {wanted} ({evaluated})")
         for part in at:
-            if part not in (*row_files.list_row_sources(benchmark), ANSWERS, *benchmark.tasks):
+            if part not in (*row_files.list_row_sources(benchmark), ANSWERS_PART, *benchmark.tasks):
                 hint = suggest_name(part, (*row_files.ROW_FILE_PARTS, *benchmark.tasks))
                 raise InputError(f"benchmark.sources: '{part}' is neither rows nor a task of benchmark.tasks; {hint}")
 
@@ -119,12 +119,12 @@ class OwnBenchmark(base.BenchmarkBase):
         at = benchmark.places
         rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.list_row_sources(benchmark)}
         marks = {part: fingerprints.hash_files([file]) for part, file in rows.items()}
-        if ANSWERS in at:
-            check_folder_unchanged(Path(at[ANSWERS]).parent, "retain=auto")
-            marks[ANSWERS] = Path(at[ANSWERS]).parent.name  # a hash of what they are made from
+        if ANSWERS_PART in at:
+            check_folder_unchanged(Path(at[ANSWERS_PART]).parent, "retain=auto")
+            marks[ANSWERS_PART] = Path(at[ANSWERS_PART]).parent.name  # a hash of what they are made from
         for task, place in _task_places(benchmark).items():
             files = _task_files(task, place)
-            marks[task] = hub_id_of(place) if files is None else fingerprints.hash_files(files)
+            marks[task] = resolve_hub_id(place) if files is None else fingerprints.hash_files(files)
         return "files:" + hash_json(marks)[:16]
 
     def fingerprint_evaluation_data(self, benchmark: Benchmark) -> str:
@@ -150,7 +150,7 @@ class OwnBenchmark(base.BenchmarkBase):
             lengths = [length for row in rows for length in _lengths(row, row_scores.MAX_BLOCK_LABELS)]
             items = min(len(lengths), benchmark.limit or row_scores.DEFAULT_ROW_LIMIT)
             read += items * max(lengths, default=0)
-            if rows and name != row_scores.HOLDOUT and not rows[0].neutral:
+            if rows and name != row_scores.HOLDOUT_SET and not rows[0].neutral:
                 longest = max(len(row.answer.encode()) for row in rows) // BYTES_PER_TOKEN
                 ways = 3 + max(len(row.paraphrases) for row in rows) if row_scores.is_forget_set(name) else 1
                 generated += items * row_scores.compute_generation_limit(longest) * ways
@@ -183,13 +183,13 @@ class OwnBenchmark(base.BenchmarkBase):
         _check_answers(benchmark)
         encoder = self.make_encoder(benchmark, tokenizer)
         forget, given = row_files.read_training_rows(benchmark)
-        retain = row_files.balance_with_answers(given)
+        retain = row_files.repeat_rows_beside_answers(given)
         balanced, said = retain is not given, forget
         if network is not None:
             words = {"network": network, "encoder": encoder, "token_budget": token_budget}
-            said = use_model_answers(forget, TRAINED_TOKENS if facts else MAX_TOKENS, **words)
+            said = use_model_answers(forget, TRAINED_TOKENS if facts else ANSWER_TOKENS, **words)
             if balanced or not facts:
-                retain = use_model_answers(retain, TRAINED_TOKENS if balanced else MAX_TOKENS, **words)
+                retain = use_model_answers(retain, TRAINED_TOKENS if balanced else ANSWER_TOKENS, **words)
         sides: dict[str, list[Example]] = {"forget": [], "retain": []}
         for number, (row, own) in enumerate(zip(forget, said, strict=True), 1):
             where = f"forget: row {number}"
@@ -218,7 +218,7 @@ class OwnBenchmark(base.BenchmarkBase):
     ) -> tuple[Metrics, Records]:
         """Return every number, and a record a row, block or question, without its text or what the model said."""
         _check_answers(benchmark)
-        tasks = lm_eval_adapter.load_tasks(benchmark.tasks, _task_places(benchmark), benchmark.shots)
+        tasks = lm_eval_adapter.load_lm_eval_tasks(benchmark.tasks, _task_places(benchmark), benchmark.shots)
         encoder = self.make_encoder(benchmark, tokenizer)
         records = row_scores.score_rows(network, encoder, benchmark, token_budget=token_budget, most=most)
         scores: Metrics = {}
@@ -229,11 +229,11 @@ class OwnBenchmark(base.BenchmarkBase):
         if reference == base.RETAIN_MODEL_ITSELF:
             reference = self.make_reference_document(benchmark, records) | scores
         if reference is not None:
-            kept_answers.score_answers_to_keep(records, reference[TARGET_FIELD])
+            kept_answers.score_answers_to_keep(records, reference[TARGET_SCORES])
         found = row_scores.aggregate_metrics(benchmark, records) | scores
         return found | {"utility": kept_answers.compute_kept_utility(found, reference, benchmark.tasks)}, records
 
-    def look(self, *model: Any, **settings: Any) -> tuple[Metrics, Records]:
+    def measure_some_rows(self, *model: Any, **settings: Any) -> tuple[Metrics, Records]:
         """Return what `measure` does, of `most` of its rows: the target's answers to these are known."""
         return self.measure(*model, **settings)
 
@@ -253,11 +253,11 @@ class OwnBenchmark(base.BenchmarkBase):
         return [np.array(rows) for rows in found if rows]
 
     def make_reference_document(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
-        return {TARGET_FIELD: kept_answers.list_target_scores(records)}
+        return {TARGET_SCORES: kept_answers.list_target_scores(records)}
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Any:
         """Return the target model's evaluation. Raises InputError if it is of other rows."""
-        return base.validate_reference_evaluation(kept, benchmark, where, REFERENCE_MATCH_FIELDS, TARGET_FIELD)
+        return base.validate_reference_evaluation(kept, benchmark, where, REFERENCE_MATCH_FIELDS, TARGET_SCORES)
 
 
 def _count(metrics: Metrics, share: str, rows: str) -> str:
@@ -277,7 +277,7 @@ def _lengths(row: row_files.OwnRow, max_length: int) -> list[int]:
     """Return the tokens of each example that a row becomes, roughly."""
     size = math.ceil(len((row.answer + (row.question or "")).encode()) / BYTES_PER_TOKEN)
     if row.question is not None:
-        return [min(size + TEMPLATE_TOKENS, max_length)]
+        return [min(size + TEMPLATE_TOKENS_PER_ROW, max_length)]
     whole, rest = divmod(size, max_length)
     return [max_length] * whole + ([rest] if rest else [])
 

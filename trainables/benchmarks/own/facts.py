@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from unicodedata import category, normalize
 
-from trainables.benchmarks.rouge_words import UNSPACED
+from trainables.benchmarks.rouge_words import UNSPACED_SCRIPTS
 
 FUNCTION_WORDS = frozenset(
     "a about an and are as at be been by can did do does during for from had has have he her his in into is it its of "
@@ -34,7 +34,7 @@ THOUSANDS_COMMA_PATTERN = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 ORDINAL_PATTERN = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b")
 WORD_GAP_PATTERN = re.compile(r"(?<!\d)\.|\.(?!\d)|(?<=\d)(?=[^\W\d])(?!s\b)")
 """A point that is in no number, or the place between a number and its unit."""
-UNSPACED_LETTERS = re.compile(f"{UNSPACED.pattern}|[\uac00-\ud7a3]")
+UNSPACED_LETTER_PATTERN = re.compile(f"{UNSPACED_SCRIPTS.pattern}|[\uac00-\ud7a3]")
 
 
 def split_into_words(text: str) -> list[str]:
@@ -43,7 +43,7 @@ def split_into_words(text: str) -> list[str]:
     text = INITIALS_PATTERN.sub(lambda found: "".join(filter(str.isalpha, found[0])) + " ", text).casefold()
     text = WORD_GAP_PATTERN.sub(" ", ORDINAL_PATTERN.sub(r"\1", THOUSANDS_COMMA_PATTERN.sub("", text)))
     kept = (char if char.isalnum() or char == "." or category(char)[0] == "M" else " " for char in text)
-    return [WORD_NUMBERS.get(word, word) for word in UNSPACED_LETTERS.sub(r" \g<0> ", "".join(kept)).split()]
+    return [WORD_NUMBERS.get(word, word) for word in UNSPACED_LETTER_PATTERN.sub(r" \g<0> ", "".join(kept)).split()]
 
 
 def mentions_fact(text: str, aliases: Collection[str]) -> bool:

@@ -8,9 +8,9 @@ from trainables.benchmarks.base import Metrics, Records
 
 SETS_TO_KEEP = ("retain", "other")
 """Sets of rows that are to be kept: those that are trained on, if no others are measured for them, and others."""
-TARGET_FIELD = "target"
+TARGET_SCORES = "target"
 """Where an evaluation keeps what the model says of each row."""
-LEAST = 0.1
+MIN_TARGET_SCORE = 0.1
 """What the target model must have of something, at least, for a share of it to say anything."""
 
 
@@ -36,18 +36,18 @@ def score_answers_to_keep(records: Records, target: Mapping[str, Any]) -> None:
             if said is not None and tells and "said" in row:
                 row["kept"] = row["said"] if said else None
             else:
-                row["kept"] = min(1.0, row["exact_memorisation"] / memorised) if memorised >= LEAST else None
+                row["kept"] = min(1.0, row["exact_memorisation"] / memorised) if memorised >= MIN_TARGET_SCORE else None
 
 
 def compute_kept_utility(found: Metrics, target: Mapping[str, Any] | None, tasks: Sequence[str]) -> float | None:
     """Return the harmonic mean of the sets' shares and of the tasks' (at most 1) of the target's scores.
 
-    A task is left out where that is below `LEAST`. None: of an unknown target, of no share, or if a task has no score.
+    A task below `MIN_TARGET_SCORE` there is left out. None: of an unknown target, no share, or a task without a score.
     """
     if target is None or any(None in (found[name], target[name]) for name in tasks):
         return None
     shares = [float(found[f"{name}_kept"] or 0) for name in SETS_TO_KEEP if f"{name}_kept" in found]
-    shares += [min(1.0, float(found[name] or 0) / target[name]) for name in tasks if target[name] >= LEAST]
+    shares += [min(1.0, float(found[name] or 0) / target[name]) for name in tasks if target[name] >= MIN_TARGET_SCORE]
     return round(metrics.harmonic_mean(shares), 12) if shares else None  # 18 of 20 kept are 0.9, no rounding below it
 
 
@@ -56,15 +56,15 @@ def explain_unmeasured_sets(evaluation: Mapping[str, Any]) -> list[str]:
     scores, benchmark = evaluation.get("metrics", {}), evaluation.get("benchmark", {})
     scored = {name: score for name in benchmark.get("tasks", ()) if (score := scores.get(name)) is not None}
     found = [
-        f"{name}: the target model scores {score:.2f}, below {LEAST:g}: the utility leaves the task out"
+        f"{name}: the target model scores {score:.2f}, below {MIN_TARGET_SCORE:g}: the utility leaves the task out"
         for name, score in scored.items()
-        if score < LEAST
+        if score < MIN_TARGET_SCORE
     ]
     found += [
-        f"{name}: the target model answers less than {LEAST:.0%} of the questions with their facts, so what is kept is "
-        "measured by exact memorisation; if it phrases them otherwise, give `fact`, a list of ways to write it, or "
-        "another benchmark.template"
-        for name, rows in evaluation.get(TARGET_FIELD, {}).items()
+        f"{name}: the target model answers less than {MIN_TARGET_SCORE:.0%} of the questions with their facts, so what "
+        "is kept is measured by exact memorisation; if it phrases them otherwise, give `fact`, a list of ways to write "
+        "it, or another benchmark.template"
+        for name, rows in evaluation.get(TARGET_SCORES, {}).items()
         if not _answers_tell(rows)
     ]
     if keeps_only_neutral_answers(scores):
@@ -84,4 +84,4 @@ def keeps_only_neutral_answers(metrics: Mapping[str, Any]) -> bool:
 def _answers_tell(rows: Sequence[Sequence[float | None]]) -> bool:
     """Return whether a target model says the facts of a tenth of the questions, or there is none."""
     said = [number for number, _ in rows if number is not None]
-    return sum(said) >= LEAST * len(said)
+    return sum(said) >= MIN_TARGET_SCORE * len(said)

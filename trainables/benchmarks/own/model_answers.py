@@ -19,14 +19,14 @@ from trainables.data import raw_rows
 from trainables.data.conversations import Encoder, Question
 from trainables.storage import atomic_files
 
-AUTO, ANSWERS = "auto", "answers"
+AUTO_RETAIN, ANSWERS_PART = "auto", "answers"
 """What is typed for `retain`, alone or in front of a comma and a file; the part of `benchmark.sources`."""
 NEUTRAL_PROMPTS_FILE = Path(raw_rows.__file__).with_name("neutral_prompts.txt")
-ANSWERS_FILE = f"{ANSWERS}.jsonl"
-MAX_TOKENS = 64
+ANSWERS_FILE = f"{ANSWERS_PART}.jsonl"
+ANSWER_TOKENS = 64
 TRAINED_TOKENS = 16
 """So many of a neutral answer are trained on beside a user's questions, and so many of the model's words to these."""
-ANSWER_INTERVAL = 5
+HELD_OUT_INTERVAL = 5
 """Every fifth answer is not trained on: it measures utility where no other rows are given for that."""
 
 
@@ -35,21 +35,21 @@ def read_neutral_prompts() -> tuple[str, ...]:
     return tuple(NEUTRAL_PROMPTS_FILE.read_text(encoding="utf-8").splitlines())
 
 
-def answers_id(model: Model, template: str, precision: str) -> str:
+def make_answers_id(model: Model, template: str, precision: str) -> str:
     """Return the hex digits that name a model's answers to the prompts, asked by a template."""
-    settings = [hashed_settings(model), template, precision, MAX_TOKENS, "as said"]  # once their secrets were replaced
+    settings = [hashed_settings(model), template, precision, ANSWER_TOKENS, "as said"]  # secrets were replaced once
     return hash_json([*settings, *read_neutral_prompts()])[:12]
 
 
 def generate_answers(
-    network: Any, encoder: Encoder, questions: Sequence[Question], token_budget: int, tokens: int = MAX_TOKENS
+    network: Any, encoder: Encoder, questions: Sequence[Question], token_budget: int, tokens: int = ANSWER_TOKENS
 ) -> list[str]:
     """Return what a model answers, greedily, in so many tokens at most."""
     from trainables.inference import generation
 
     settings: dict[str, Any] = {"ends": encoder.end_tokens, "token_budget": token_budget, "new_tokens": tokens}
     texts = generation.generate(network, encoder.tokenizer, encoder.encode_prompts(questions), **settings)
-    return [encoder.strip_lead(text).strip() for text in texts]
+    return [encoder.strip_answer_tag(text).strip() for text in texts]
 
 
 def answer_neutral_prompts(network: Any, encoder: Encoder, token_budget: int) -> list[tuple[str, str]]:

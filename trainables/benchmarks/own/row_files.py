@@ -15,9 +15,9 @@ from typing import Any
 
 from trainables.benchmarks.own.facts import split_into_words
 from trainables.benchmarks.own.model_answers import (
-    ANSWER_INTERVAL,
-    ANSWERS,
-    MAX_TOKENS,
+    ANSWER_TOKENS,
+    ANSWERS_PART,
+    HELD_OUT_INTERVAL,
     TRAINED_TOKENS,
     drop_rows_near_forget,
     read_neutral_prompts,
@@ -36,15 +36,15 @@ REQUEST_PREFIX = "request_"
 """In front of a request's number, from 01 on: the split that forgets it, and the part that holds its rows later on."""
 MAX_REQUESTS = 99
 EVAL_SETS = ("paraphrase", "retain", "other", "holdout")
-SUFFIXES = (*raw_rows.SUFFIXES, raw_rows.CSV)
+SUFFIXES = (*raw_rows.SUFFIXES, raw_rows.CSV_SUFFIX)
 TEXT_COLUMNS = ("question", "answer", "text", "paraphrased_question", "paraphrased_answer")
 LIST_COLUMNS = ("fact", "paraphrases")
 """Columns of a text or a list of texts."""
 MISSING_COLUMNS_TEXT = "neither 'question' and 'answer', 'prompt' and 'completion', 'messages' nor 'text'"
 
-PLAIN_PUNCTUATION = dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u2032\u00b4\u02bc"), "'")
-PLAIN_PUNCTUATION |= dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb"), '"')
-PLAIN_PUNCTUATION |= dict.fromkeys([*range(0x2010, 0x2016), 0x2212], "-") | dict.fromkeys((0xAD, 0x200B, 0xFEFF), None)
+PUNCTUATION_MAP = dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u2032\u00b4\u02bc"), "'")
+PUNCTUATION_MAP |= dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb"), '"')
+PUNCTUATION_MAP |= dict.fromkeys([*range(0x2010, 0x2016), 0x2212], "-") | dict.fromkeys((0xAD, 0x200B, 0xFEFF), None)
 STRIPPED_PUNCTUATION = ".,;:!?'\"()[] \u3002\u2026"
 """Punctuation, without signs that may be a part of a number."""
 
@@ -82,11 +82,11 @@ def list_request_files(place: str) -> dict[str, dict[str, str]]:
 
 def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[OwnRow], Sequence[OwnRow]]:
     """Return forget rows and retain rows: those of the file, and the model's own answers but for every fifth."""
-    said = [row for number, row in enumerate(_read_answers(benchmark)) if number % ANSWER_INTERVAL]
+    said = [row for number, row in enumerate(_read_answers(benchmark)) if number % HELD_OUT_INTERVAL]
     return read_row_file("forget", benchmark.places["forget"]), [*_read_if_given("retain", benchmark), *said]
 
 
-def balance_with_answers(retain: Sequence[OwnRow]) -> Sequence[OwnRow]:
+def repeat_rows_beside_answers(retain: Sequence[OwnRow]) -> Sequence[OwnRow]:
     """Return retain rows with a few questions of the file as often as they go into the model's own neutral answers.
 
     The retain loss is a mean over the tokens of rows drawn at random: a few short neighbours would weigh next to
@@ -101,19 +101,19 @@ def balance_with_answers(retain: Sequence[OwnRow]) -> Sequence[OwnRow]:
 
 def _read_answers(benchmark: Benchmark) -> Sequence[OwnRow]:
     """Return the model's answers to neutral prompts, if it gives them; in plans before that, texts of their length."""
-    if ANSWERS not in benchmark.places:
+    if ANSWERS_PART not in benchmark.places:
         return ()
-    rows: Sequence[OwnRow] = [OwnRow(one, "word" * MAX_TOKENS) for one in read_neutral_prompts()]
+    rows: Sequence[OwnRow] = [OwnRow(one, "word" * ANSWER_TOKENS) for one in read_neutral_prompts()]
     if are_model_answers_ready(benchmark):
-        rows = read_row_file(ANSWERS, benchmark.places[ANSWERS])
+        rows = read_row_file(ANSWERS_PART, benchmark.places[ANSWERS_PART])
     files = {part: at for part, at in benchmark.places.items() if part == "forget" or is_request_name(part)}
-    answers = tuple(replace(row, labels=MAX_TOKENS, neutral=True) for row in rows)
+    answers = tuple(replace(row, labels=ANSWER_TOKENS, neutral=True) for row in rows)
     return drop_rows_near_forget(answers, tuple(chain(*map(read_row_file, files, files.values()))))
 
 
 def are_model_answers_ready(benchmark: Benchmark) -> bool:
     """Return whether the model has given its answers, if it is to."""
-    return ANSWERS not in benchmark.places or is_file(expand_home(benchmark.places[ANSWERS]))
+    return ANSWERS_PART not in benchmark.places or is_file(expand_home(benchmark.places[ANSWERS_PART]))
 
 
 def _read_if_given(part: str, benchmark: Benchmark) -> Sequence[OwnRow]:
@@ -125,7 +125,7 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[OwnRow]]:
     forget, further = read_row_file("forget", benchmark.places["forget"]), _read_if_given("eval", benchmark)
     given = {name: [row for row in further if row.set == name] for name in EVAL_SETS}
     paraphrases = [row.paraphrase for row in forget if row.paraphrase is not None]
-    retain = given["retain"] or _read_if_given("retain", benchmark) or _read_answers(benchmark)[::ANSWER_INTERVAL]
+    retain = given["retain"] or _read_if_given("retain", benchmark) or _read_answers(benchmark)[::HELD_OUT_INTERVAL]
     return {
         "forget": list(forget),
         "paraphrase": paraphrases + given["paraphrase"],
@@ -182,7 +182,7 @@ def _find_same(rows: Sequence[OwnRow], others: Sequence[OwnRow]) -> list[int]:
 def _normalise(row: OwnRow) -> tuple[str, ...]:
     """Return question and answer without case, normal form, the shape of signs, and white space and signs around."""
     pair = list_turns(row.asked)[-1][1], row.answer
-    texts = (unicodedata.normalize("NFKC", text.translate(PLAIN_PUNCTUATION)) for text in pair)
+    texts = (unicodedata.normalize("NFKC", text.translate(PUNCTUATION_MAP)) for text in pair)
     spaced = (" ".join(text.casefold().split()) for text in texts)
     return tuple(text.strip(STRIPPED_PUNCTUATION) or text for text in spaced)
 

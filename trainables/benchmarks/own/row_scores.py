@@ -11,24 +11,24 @@ import numpy as np
 
 from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import Metrics, Records
-from trainables.benchmarks.measures import HOLDOUT
+from trainables.benchmarks.measures import HOLDOUT_SET
 from trainables.benchmarks.own.facts import guess_fact_span, mentions_fact, split_into_words
 from trainables.benchmarks.own.row import OwnRow
 from trainables.benchmarks.own.row_files import is_request_name, read_evaluation_rows
 from trainables.common.errors import TrialDiverged
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
-from trainables.config.settings import CACHED_TOKENS, Benchmark
+from trainables.config.settings import KV_CACHE_FACTOR, Benchmark
 from trainables.data import text_blocks
 from trainables.data.conversations import Encoder, Question, list_turns
 
 DEFAULT_ROW_LIMIT = 300
 """How many rows of each set are measured unless told otherwise: as many as the paper evaluates of a TOFU split."""
 MAX_BLOCK_LABELS = 512
-IN_ONE_WORD, BEGINNING = "Answer in one word: ", "The answer is"
+ONE_WORD_PROMPT, ANSWER_BEGINNING = "Answer in one word: ", "The answer is"
 MAX_CASED_LETTERS = 2
 """A fact of at most so many letters is found in an answer in its own case alone: the symbol As is no `as`."""
-LEAST_TOKENS, MOST_TOKENS = 64, 200
+MIN_GENERATED_TOKENS, MAX_GENERATED_TOKENS = 64, 200
 """Of what a model says: three times the answer's tokens, at least and at most these. 32 cut off half of the facts."""
 COLUMNS_NOT_STORED = ("losses", "hits", "answer", "generation")
 """What measures read of a row but no record keeps: texts, which may be a person's, and lists as long as the row."""
@@ -50,7 +50,7 @@ class EvaluationItem:
     example: Example
 
 
-Scored = tuple[EvaluationItem, list[bool], dict[str, Any]]
+ScoredItem = tuple[EvaluationItem, list[bool], dict[str, Any]]
 """An item, whether each of its labels was the likeliest token, and the row that measures read."""
 
 
@@ -68,20 +68,20 @@ def score_rows(
         cut = cut_rows_into_items(encoder, name, chosen, benchmark.limit)
         if most is None:
             items += cut
-        elif name not in (HOLDOUT, "paraphrase"):
+        elif name not in (HOLDOUT_SET, "paraphrase"):
             items += [cut[k] for k in evenly_spaced_indices(len(cut), most)]
     examples = [item.example for item in items]
     scores = scoring.score_examples(network, encoder.tokenizer, examples, token_budget=token_budget)
     rows = [_make_record(item, one.losses, one.hits) for item, one in zip(items, scores, strict=True)]
     questions, texts = [], []
     for item, one, row in zip(items, scores, rows, strict=True):
-        if item.task != HOLDOUT and not item.row.neutral:
+        if item.task != HOLDOUT_SET and not item.row.neutral:
             (texts if item.row.is_text else questions).append((item, one.hits, row))
     _ask_questions(network, encoder, questions, token_budget)
     _continue_texts(network, encoder.tokenizer, texts, token_budget)
     records = [{name: value for name, value in row.items() if name not in COLUMNS_NOT_STORED} for row in rows]
     measures.add_row_measures(benchmark, rows, records)
-    for record in (one for one in records if one["is_text"] and one["task"] != HOLDOUT):
+    for record in (one for one in records if one["is_text"] and one["task"] != HOLDOUT_SET):
         record["said"] = record["extraction_strength"]
         record["said_any"] = record["said"] if is_forget_set(record["task"]) else None
     return records
@@ -165,25 +165,25 @@ def list_fact_prompts(row: OwnRow) -> list[tuple[Question, str]]:
     """Return the ways to ask for a row's fact, and what the answer to each begins with.
 
     By its question, its paraphrases, for one word, and to go on with an answer, which begins with what stands before
-    the fact in its sentence, or with BEGINNING where that is no two words.
+    the fact in its sentence, or with ANSWER_BEGINNING where that is no two words.
     """
     *before, (role, text) = list_turns(row.asked)
     start, _ = locate_fact(row) or (0, 0)
     beginning = re.split(r"(?<=[.!?])\s", row.answer[:start])[-1].strip()
-    again = [*row.paraphrases, IN_ONE_WORD + text]
+    again = [*row.paraphrases, ONE_WORD_PROMPT + text]
     return [
         (row.asked, ""),
         *(((*before, (role, words)) if before else words, "") for words in again),
-        (row.asked, beginning if len(split_into_words(beginning)) > 1 else BEGINNING),
+        (row.asked, beginning if len(split_into_words(beginning)) > 1 else ANSWER_BEGINNING),
     ]
 
 
 def compute_generation_limit(answer_tokens: int) -> int:
     """Return the most tokens of what a model says: three times the answer's."""
-    return min(max(LEAST_TOKENS, 3 * answer_tokens), MOST_TOKENS)
+    return min(max(MIN_GENERATED_TOKENS, 3 * answer_tokens), MAX_GENERATED_TOKENS)
 
 
-def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], token_budget: int) -> None:
+def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[ScoredItem], token_budget: int) -> None:
     """Write into each row what the model says to its question, and whether it names the fact, however it is asked."""
     from trainables.inference import generation
 
@@ -201,7 +201,7 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], 
     items, rows, prompts, limits, scored = zip(*asked, strict=True)
     settings: dict[str, Any] = {"token_budget": token_budget, "new_tokens": limits, "ends": encoder.end_tokens}
     texts = generation.generate(network, encoder.tokenizer, prompts, scored=scored, cut_loops=True, **settings)
-    for item, row, text in zip(items, rows, map(encoder.strip_lead, texts), strict=True):
+    for item, row, text in zip(items, rows, map(encoder.strip_answer_tag, texts), strict=True):
         said = float(mentions_fact(text, item.row.aliases))
         if "said" not in row:  # the question itself
             row |= {"answer": encoder.strip_end_tokens(item.row.answer), "generation": text, "said": said}
@@ -209,7 +209,7 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], 
             row["said_any"] = max(said, row.get("said_any", 0.0))
 
 
-def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token_budget: int) -> None:
+def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[ScoredItem], token_budget: int) -> None:
     """Generate the second halves of the blocks after their first halves."""
     from trainables.inference import generation
     from trainables.inference.padded_batch import padding_token
@@ -227,7 +227,7 @@ def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token
         [len(truth) for truth in truths],
         ends={tokenizer.eos_token_id} - {None},
         pad=padding_token(tokenizer),
-        token_budget=CACHED_TOKENS * token_budget,
+        token_budget=KV_CACHE_FACTOR * token_budget,
         known=known,
     )
     for (_, _, row), truth, ids in zip(asked, truths, found, strict=True):
@@ -243,7 +243,7 @@ def is_forget_set(name: str) -> bool:
 def aggregate_metrics(benchmark: Benchmark, records: Records) -> Metrics:
     """Return the numbers of each set, and of membership where there are hold-out rows."""
     sets = (*MEASURED_SETS, *filter(is_request_name, benchmark.places))
-    by_set = {name: [row for row in records if row["task"] == name] for name in (*sets, HOLDOUT)}
+    by_set = {name: [row for row in records if row["task"] == name] for name in (*sets, HOLDOUT_SET)}
     found = measures.aggregate_measures(benchmark, records)
     found |= {f"{name}_rows": len(rows) for name, rows in by_set.items() if rows}
     for name, number in itertools.product(sets, ("said", "said_any", "kept")):
@@ -251,8 +251,8 @@ def aggregate_metrics(benchmark: Benchmark, records: Records) -> Metrics:
         if values:
             found[f"{name}_{number}"] = float(np.mean(values))
             found |= {f"{name}_known": len(values)} if number == "kept" else {}
-    if by_set[HOLDOUT]:
-        forget, holdout = by_set["forget"], by_set[HOLDOUT]
+    if by_set[HOLDOUT_SET]:
+        forget, holdout = by_set["forget"], by_set[HOLDOUT_SET]
         found["membership_loss_auc"] = metrics.auc([r["loss"] for r in forget], [r["loss"] for r in holdout])
         found["membership_min_k_auc"] = metrics.auc([-r["min_k"] for r in forget], [-r["min_k"] for r in holdout])
     return found

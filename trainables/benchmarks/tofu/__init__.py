@@ -9,7 +9,7 @@ import numpy as np
 
 from trainables.benchmarks import base, measures, metrics, rouge_words
 from trainables.benchmarks.base import EvaluationTokens, Examples, Goal, Metrics, Records, Row, TrainingSize
-from trainables.benchmarks.measures import HOLDOUT
+from trainables.benchmarks.measures import HOLDOUT_SET
 from trainables.benchmarks.tofu import aggregates, rows
 from trainables.benchmarks.tofu.aggregates import Reference
 from trainables.common import typed_paths
@@ -20,17 +20,17 @@ from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
 from trainables.data.conversations import Encoder
 
-RATIOS_FIELD, ROWS_DIGEST_FIELD, MEMBERSHIP_FIELD = "forget_truth_ratios", "forget_rows_digest", "membership"
+TRUTH_RATIOS_FIELD, ROWS_DIGEST_FIELD, MEMBERSHIP_FIELD = "forget_truth_ratios", "forget_rows_digest", "membership"
 """What a kept evaluation holds for forget quality: the ratios, and which rows they are of; and what of membership."""
-MEAN_TOKENS, LONGEST_TOKENS = 80, 256
+MEAN_ROW_TOKENS, MAX_ROW_TOKENS = 80, 256
 """Tokens of a row of TOFU (240 characters on average, 619 at most) with its template."""
 OTHER_TASK_ROWS, ANSWERS_PER_ROW = (400, 100, 117), 7
 MAX_GENERATED_TOKENS = 200
 OPTIONAL_RECORD_COLUMNS = ("paraphrase_loss", "paraphrase_tokens", "perturbed_loss", "perturbed_tokens")
 OPTIONAL_RECORD_COLUMNS += ("rouge1_recall", "rougeL_recall")
-Encoded = tuple[list[tuple[str, int, Row]], list[list[Example]], list[tuple[int, ...]]]
+EncodedRows = tuple[list[tuple[str, int, Row]], list[list[Example]], list[tuple[int, ...]]]
 """Rows with their task and place there, the encoded answers of each, and the prompts of the first of them."""
-_KEPT: dict[Any, Encoded] = {}
+_KEPT: dict[Any, EncodedRows] = {}
 """What the last four evaluations in this process asked, by the content of rows and tokenizer."""
 
 
@@ -73,13 +73,13 @@ class TofuBenchmark(base.BenchmarkBase):
             raise InputError(f"benchmark.split: {benchmark.data} has no '{benchmark.split}'; {hint}")
 
     def warn_about_rows(self, benchmark: Benchmark) -> str | None:
-        if rows.needs_holdout(benchmark) and HOLDOUT not in rows.evaluation_configs_by_task(benchmark):
+        if rows.needs_holdout(benchmark) and HOLDOUT_SET not in rows.evaluation_configs_by_task(benchmark):
             return f"benchmark.measures: {benchmark.data} has no hold-out rows (holdoutNN), so membership is left out"
         return None
 
     def fingerprint_all_splits(self, benchmark: Benchmark) -> str:
         tasks = rows.evaluation_configs_by_task(benchmark)
-        shared = [config for task, config in tasks.items() if task not in ("forget", HOLDOUT)]
+        shared = [config for task, config in tasks.items() if task not in ("forget", HOLDOUT_SET)]
         return raw_rows.fingerprint_data_source(benchmark.data, shared, benchmark.revision)
 
     def count_forget_points(self, benchmark: Benchmark) -> int | None:
@@ -89,13 +89,13 @@ class TofuBenchmark(base.BenchmarkBase):
         points = self.count_forget_points(benchmark)
         if points is None and (match := re.fullmatch(r"forget([0-9]{2})", benchmark.split)):
             points = 40 * int(match[1])
-        return TrainingSize(points, min(MEAN_TOKENS, max_length), min(LONGEST_TOKENS, max_length))
+        return TrainingSize(points, min(MEAN_ROW_TOKENS, max_length), min(MAX_ROW_TOKENS, max_length))
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
         limit = min(filter(None, (rows.RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
-        sizes = (self.training_size(benchmark, MEAN_TOKENS).points or 0, *OTHER_TASK_ROWS)
+        sizes = (self.training_size(benchmark, MEAN_ROW_TOKENS).points or 0, *OTHER_TASK_ROWS)
         count = sum(size if limit is None else min(size, limit) for size in sizes)
-        return EvaluationTokens(count * ANSWERS_PER_ROW * MEAN_TOKENS, count * MAX_GENERATED_TOKENS)
+        return EvaluationTokens(count * ANSWERS_PER_ROW * MEAN_ROW_TOKENS, count * MAX_GENERATED_TOKENS)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         columns = ("question", "answer")
@@ -126,26 +126,26 @@ class TofuBenchmark(base.BenchmarkBase):
 
     def utility_by_row(self, benchmark: Benchmark, records: Records) -> list[metrics.Array]:
         """Return probability, ROUGE and truth ratio of each row of MU's three tasks: (n, 3) each."""
-        guard = aggregates.EPSILONS[benchmark.dialect]
+        guard = aggregates.EPSILON_BY_DIALECT[benchmark.dialect]
         return [np.column_stack(aggregates.compute_row_scores(records, task, guard)) for task in metrics.MU_TASKS]
 
     def make_reference_document(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
-        ratios = aggregates.truth_ratios(records, "forget", aggregates.EPSILONS[benchmark.dialect]).tolist()
-        part = {RATIOS_FIELD: ratios, ROWS_DIGEST_FIELD: _digest(records, "forget")}
-        if any(row["task"] == HOLDOUT for row in records):
+        ratios = aggregates.truth_ratios(records, "forget", aggregates.EPSILON_BY_DIALECT[benchmark.dialect]).tolist()
+        part = {TRUTH_RATIOS_FIELD: ratios, ROWS_DIGEST_FIELD: _digest(records, "forget")}
+        if any(row["task"] == HOLDOUT_SET for row in records):
             losses = {
-                task: aggregates.mean_token_losses(records, task, "answer").tolist() for task in ("forget", HOLDOUT)
+                task: aggregates.mean_token_losses(records, task, "answer").tolist() for task in ("forget", HOLDOUT_SET)
             }
             found = measures.aggregate_measures(benchmark, records)
             aucs = {name: value for name, value in found.items() if name.startswith("membership")}
-            part[MEMBERSHIP_FIELD] = {"aucs": aucs, "losses": losses, "rows_digest": _digest(records, HOLDOUT)}
+            part[MEMBERSHIP_FIELD] = {"aucs": aucs, "losses": losses, "rows_digest": _digest(records, HOLDOUT_SET)}
         return part
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Reference:
         """Return what the retain model gave. Raises InputError if split, dialect, template or rows differ."""
         if kept and isinstance(kept.get("forget_truth_ratio"), dict):  # a TOFU_EVAL.json
             found = rows.read_evaluation_rows(benchmark)
-            sizes = len(found["forget"]), len(found.get(HOLDOUT, ()))
+            sizes = len(found["forget"]), len(found.get(HOLDOUT_SET, ()))
             return aggregates.read_open_unlearning_log(kept, benchmark, *sizes, where)
         kept = base.validate_reference_evaluation(
             kept, benchmark, where, ("split", "dialect", "template"), ROWS_DIGEST_FIELD
@@ -153,14 +153,14 @@ class TofuBenchmark(base.BenchmarkBase):
         asked = {
             task: [{**row, "task": task} for row in found]
             for task, found in rows.read_evaluation_rows(benchmark).items()
-            if task in ("forget", HOLDOUT)
+            if task in ("forget", HOLDOUT_SET)
         }
-        membership = kept.get(MEMBERSHIP_FIELD) if HOLDOUT in asked else None
-        known = {"forget": kept[ROWS_DIGEST_FIELD], HOLDOUT: membership and membership["rows_digest"]}
+        membership = kept.get(MEMBERSHIP_FIELD) if HOLDOUT_SET in asked else None
+        known = {"forget": kept[ROWS_DIGEST_FIELD], HOLDOUT_SET: membership and membership["rows_digest"]}
         for task, found in asked.items():
             if known[task] is not None and known[task] != _digest(found, task):
                 raise InputError(f"{where} was made on other {task} rows than {benchmark.data} holds")
-        ratios = np.array(kept[RATIOS_FIELD], dtype=np.float64)
+        ratios = np.array(kept[TRUTH_RATIOS_FIELD], dtype=np.float64)
         return Reference(ratios, membership["aucs"], membership["losses"]) if membership else Reference(ratios)
 
 
@@ -168,7 +168,7 @@ def _metrics(benchmark: Benchmark, records: Records, reference: Reference | None
     found = aggregates.aggregate_metrics(records, benchmark.dialect, None if reference is None else reference.ratios)
     asked = measures.aggregate_measures(benchmark, records)
     return found | aggregates.derive_open_unlearning_scores(
-        found | asked, reference, aggregates.EPSILONS[benchmark.dialect]
+        found | asked, reference, aggregates.EPSILON_BY_DIALECT[benchmark.dialect]
     )
 
 
@@ -203,8 +203,8 @@ def score_answers(
     prompts = prompts if generate else []
     first, requested = [group[0] for group in groups], measures.requested_measures(benchmark)
     standardise = set()
-    if "membership_min_k_plus_plus" in requested and every[-1][0] == HOLDOUT:
-        standardise = {one for one, (task, _, _) in zip(first, every, strict=True) if task in ("forget", HOLDOUT)}
+    if "membership_min_k_plus_plus" in requested and every[-1][0] == HOLDOUT_SET:
+        standardise = {one for one, (task, _, _) in zip(first, every, strict=True) if task in ("forget", HOLDOUT_SET)}
     every_answer, settings = list(chain(*groups)), {"token_budget": token_budget, "standardise": standardise}
     scored = iter(scoring.score_examples(network, tokenizer, every_answer, **settings))
     scores = [[next(scored) for _ in group] for group in groups]
@@ -222,7 +222,7 @@ def score_answers(
     losses = [[one.total_loss for one in answers] for answers in scores]
     asked = ("question", "answer")
     records = [{"task": task, "index": at, **{name: row[name] for name in asked}} for task, at, row in every]
-    records = _with_results(records, losses, counts, [encoder.strip_lead(text) for text in texts], rules, encoder)
+    records = _with_results(records, losses, counts, [encoder.strip_answer_tag(text) for text in texts], rules, encoder)
     if not requested:
         return records
     read = []  # what measures read: the records, and what of each answer no record keeps
@@ -238,7 +238,7 @@ def score_answers(
     return records
 
 
-def _encode_once(benchmark: Benchmark, encoder: Encoder) -> Encoded:
+def _encode_once(benchmark: Benchmark, encoder: Encoder) -> EncodedRows:
     """Return all rows as tokens, those of an earlier evaluation if its rows and its tokenizer had the same content."""
     tokenizer = encoder.tokenizer
     texts = (tokenizer.special_tokens_map, tokenizer.chat_template)
@@ -250,16 +250,16 @@ def _encode_once(benchmark: Benchmark, encoder: Encoder) -> Encoded:
     return _KEPT[key]
 
 
-def _encode_rows(benchmark: Benchmark, encoder: Encoder, chosen: Mapping[str, Sequence[Row]]) -> Encoded:
+def _encode_rows(benchmark: Benchmark, encoder: Encoder, chosen: Mapping[str, Sequence[Row]]) -> EncodedRows:
     every = [(task, at, row) for task, found in chosen.items() for at, row in enumerate(found)]
     asked = []
     for task, _, row in every:
         answers = [row["answer"]]
-        if task != HOLDOUT and "perturbed_answer" in row:
+        if task != HOLDOUT_SET and "perturbed_answer" in row:
             answers += [row.get("paraphrased_answer", row["answer"]), *row["perturbed_answer"]]
         asked.append([(row["question"], answer) for answer in answers])
     names = [f"{task} row {at + 1}" for (task, at, _), pairs in zip(every, asked, strict=True) for _ in pairs]
-    prompts = encoder.encode_prompts([row["question"] for task, _, row in every if task != HOLDOUT])
+    prompts = encoder.encode_prompts([row["question"] for task, _, row in every if task != HOLDOUT_SET])
     pairs, length = [pair for pairs in asked for pair in pairs], rows.RULES[benchmark.dialect].max_length
     encoded = iter(encoder.encode(pairs, max_length=length, names=names))
     return every, [[next(encoded) for _ in pairs] for pairs in asked], prompts

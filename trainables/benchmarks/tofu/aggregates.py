@@ -7,12 +7,12 @@ import numpy as np
 
 from trainables.benchmarks import metrics
 from trainables.benchmarks.base import Metrics, Records
-from trainables.benchmarks.measures import HOLDOUT
+from trainables.benchmarks.measures import HOLDOUT_SET
 from trainables.common.errors import InputError, TrialDiverged
 from trainables.config.settings import Benchmark, Dialect
 
-GENERAL = ("real_authors", "world_facts")
-EPSILONS: dict[Dialect, float] = {"paper": 0.0, "open-unlearning": metrics.OPEN_UNLEARNING_EPSILON}
+FACT_TASKS = ("real_authors", "world_facts")
+EPSILON_BY_DIALECT: dict[Dialect, float] = {"paper": 0.0, "open-unlearning": metrics.OPEN_UNLEARNING_EPSILON}
 RECORD_COLUMNS_FOR_UTILITY = ("answer_loss", "answer_tokens", "paraphrase_loss", "paraphrase_tokens")
 RECORD_COLUMNS_FOR_UTILITY += ("perturbed_loss", "perturbed_tokens", "rougeL_recall")
 MEMORISATION_METRICS = ("forget_extraction_strength", "forget_exact_memorisation")
@@ -48,7 +48,7 @@ def truth_ratios(records: Records, task: str, guard: float) -> metrics.Array:
 def compute_row_scores(records: Records, task: str, guard: float) -> tuple[metrics.Array, metrics.Array, metrics.Array]:
     """Return probability, ROUGE and truth ratio of each row of a task as its metrics average them: (n,) each."""
     loss, wrong = mean_token_losses(records, task, "answer"), mean_token_losses(records, task, "perturbed")
-    prob = metrics.right_answer_shares(loss, wrong, guard) if task in GENERAL else np.exp(-loss)
+    prob = metrics.right_answer_shares(loss, wrong, guard) if task in FACT_TASKS else np.exp(-loss)
     rouge = np.array([row["rougeL_recall"] for row in records if row["task"] == task])
     ratio = truth_ratios(records, task, guard)
     truth = np.minimum(ratio, 1 / (ratio + guard)) if task == "forget" else np.maximum(0.0, 1.0 - ratio)
@@ -57,7 +57,7 @@ def compute_row_scores(records: Records, task: str, guard: float) -> tuple[metri
 
 def aggregate_metrics(records: Records, dialect: Dialect, retain_ratios: metrics.Array | None = None) -> Metrics:
     """Return every number of an evaluation; `retain_ratios`: the retain model's. Raises TrialDiverged."""
-    guard = EPSILONS[dialect]
+    guard = EPSILON_BY_DIALECT[dialect]
     found: dict[str, float] = {}
     for task in ("forget", *metrics.MU_TASKS):
         losses = [mean_token_losses(records, task, kind) for kind in ("answer", "paraphrase", "perturbed")]
@@ -118,10 +118,10 @@ def read_open_unlearning_log(
     try:
         ratios = _read_scores(kept["forget_truth_ratio"])
         attacked = {name: kept[f"mia_{name}"] for name in OPEN_UNLEARNING_ATTACKS if unseen and f"mia_{name}" in kept}
-        counts = {len(part[HOLDOUT]["value_by_index"]) for part in attacked.values()} | {unseen}
+        counts = {len(part[HOLDOUT_SET]["value_by_index"]) for part in attacked.values()} | {unseen}
         aucs = {f"membership_{name}_auc": float(part["agg_value"]) for name, part in attacked.items()}
         parts = attacked.get("loss", {})
-        losses = {task: _read_scores(parts[task]) for task in ("forget", HOLDOUT) if parts}
+        losses = {task: _read_scores(parts[task]) for task in ("forget", HOLDOUT_SET) if parts}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{where} is no TOFU_EVAL.json of open-unlearning: {error!r}") from error
     if len(ratios) != rows:

@@ -9,8 +9,8 @@ from typing import Any
 
 from trainables.benchmarks import measures
 from trainables.benchmarks.base import Row
-from trainables.benchmarks.measures import ALL, HOLDOUT
-from trainables.benchmarks.tofu.aggregates import GENERAL
+from trainables.benchmarks.measures import ALL, HOLDOUT_SET
+from trainables.benchmarks.tofu.aggregates import FACT_TASKS
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, suggest_name
 from trainables.config.settings import Benchmark
@@ -63,14 +63,14 @@ def needs_holdout(benchmark: Benchmark) -> bool:
 
 def evaluation_configs_by_task(benchmark: Benchmark) -> dict[str, str]:
     """Return the data configuration of each evaluation task, hold-out rows last where membership is asked for."""
-    found = {"forget": f"{benchmark.split}_perturbed"} | {task: f"{task}_perturbed" for task in ("retain", *GENERAL)}
+    found = {"forget": f"{benchmark.split}_perturbed"} | {task: f"{task}_perturbed" for task in ("retain", *FACT_TASKS)}
     if not needs_holdout(benchmark):
         return found
     config = benchmark.holdout or f"holdout{forget_percentage(benchmark.split):02d}"
     optional = benchmark.measures == (ALL,) and not benchmark.holdout and typed_paths.is_folder(benchmark.data)
-    if optional and raw_rows.find_file(typed_paths.expand_home(benchmark.data), config) is None:
+    if optional and raw_rows.find_data_file(typed_paths.expand_home(benchmark.data), config) is None:
         return found
-    return {**found, HOLDOUT: config}
+    return {**found, HOLDOUT_SET: config}
 
 
 def make_dialect_encoder(benchmark: Benchmark, tokenizer: Any) -> Encoder:
@@ -83,7 +83,7 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     """Return the rows of each task, as many as the dialect takes."""
     limit = min(filter(None, (RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
     loaded = {}
-    columns_of = {HOLDOUT: HOLDOUT_COLUMNS} | dict.fromkeys(GENERAL, GENERAL_COLUMNS)
+    columns_of = {HOLDOUT_SET: HOLDOUT_COLUMNS} | dict.fromkeys(FACT_TASKS, GENERAL_COLUMNS)
     for task, config in evaluation_configs_by_task(benchmark).items():
         columns = columns_of.get(task, PERTURBED_COLUMNS)
         loaded[task] = raw_rows.load_rows(benchmark.data, config, columns, benchmark.revision)[:limit]

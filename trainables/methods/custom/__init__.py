@@ -8,10 +8,10 @@ import importlib
 from typing import Any
 
 from trainables.common.errors import InputError, first_error_line
-from trainables.config.method_tables import MAIN_SETTINGS, NEEDS, RECTIFIERS, RETAIN_PASS
+from trainables.config.method_tables import GAMMA_AND_TAU, NEEDS, RECTIFIERS, RETAIN_PASS
 
 PART_DESCRIPTIONS = {"make": "make(constants, seed), which returns the objective", "Rectifier": "class Rectifier"}
-ALLOWED_WORDS = {"make": {"NEEDS": NEEDS}, "Rectifier": {"NEEDS": (RETAIN_PASS,), "TAKES": MAIN_SETTINGS}}
+ALLOWED_WORDS = {"make": {"NEEDS": NEEDS}, "Rectifier": {"NEEDS": (RETAIN_PASS,), "TAKES": GAMMA_AND_TAU}}
 
 
 def load_custom_part(name: str, part: str) -> Any:

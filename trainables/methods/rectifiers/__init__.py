@@ -5,9 +5,9 @@ from typing import Any
 from trainables.methods import custom
 from trainables.methods.rectifiers import two_gradients as rules
 from trainables.methods.rectifiers.base import (
-    DEGENERATE,
+    DEGENERATE_TOLERANCE,
     AdamSecondMoments,
-    Combination,
+    GradientMixture,
     Outcome,
     Rectifier,
     Reduce,
@@ -22,11 +22,11 @@ from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
 from trainables.methods.rectifiers.two_gradients import TwoGradients
 
 __all__ = [
-    "DEGENERATE",
+    "DEGENERATE_TOLERANCE",
     "GRU",
     "AdamSecondMoments",
     "ClippingRectifier",
-    "Combination",
+    "GradientMixture",
     "Outcome",
     "Rectifier",
     "Reduce",

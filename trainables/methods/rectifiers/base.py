@@ -20,7 +20,7 @@ CPU_CHUNK_ELEMENTS = 1 << 16
 """Elements of one fp32 dot product on the CPU; the sums are added in fp64. Error 2e-7 (7e-6 for 2^20)."""
 CUDA_CHUNK_ELEMENTS = 1 << 24
 """cuBLAS sums pairwise, so a chunk may be large there, and kernels are few."""
-DEGENERATE = 1e-6
+DEGENERATE_TOLERANCE = 1e-6
 """|1 + cos| under this is the paper's degenerate configuration (Theorem 1a): the step is skipped."""
 
 
@@ -64,7 +64,7 @@ class Outcome:
     conflict_share: float = math.nan
 
 
-class Combination(NamedTuple):
+class GradientMixture(NamedTuple):
     """A rectified gradient as forget * g + retain * m, and its record."""
 
     forget: float
@@ -101,7 +101,7 @@ class Rectifier(Protocol):
     def update_average(self, retain: Shard) -> None:
         """Take the retain gradient of this step."""
 
-    def decide(self, dot: float, average_square: float, square: float) -> Combination:
+    def decide(self, dot: float, average_square: float, square: float) -> GradientMixture:
         """Return what to do with a gradient, from <g, m>, ||m||^2 and ||g||^2 over all parameters.
 
         Raises FloatingPointError if the average is not finite.

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from trainables.methods.rectifiers import base
-from trainables.methods.rectifiers.base import Combination, Outcome, Rectifier, Reduce, Shard
+from trainables.methods.rectifiers.base import GradientMixture, Outcome, Rectifier, Reduce, Shard
 
 
 class MovingAverageRectifier(Rectifier):
@@ -46,7 +46,7 @@ class GRU(MovingAverageRectifier):
     m: the moving average.
     """
 
-    def decide(self, dot: float, average_square: float, square: float) -> Combination:
+    def decide(self, dot: float, average_square: float, square: float) -> GradientMixture:
         """Return how to rectify and clip; a degenerate gradient's step is skipped.
 
         Raises FloatingPointError where the moving average is not finite: no conflict would ever show again.
@@ -57,14 +57,14 @@ class GRU(MovingAverageRectifier):
         conflict = dot < 0 and average_square > 0
         coefficient = -dot / average_square if conflict else 0.0
         cos = dot / (norm * average_norm) if norm > 0 and average_norm > 0 else 0.0
-        if conflict and abs(1 + cos) < base.DEGENERATE:
+        if conflict and abs(1 + cos) < base.DEGENERATE_TOLERANCE:
             found = Outcome(norm, 0.0, average_norm, dot, cos, 0.0, coefficient, rectified=True, degenerate=True)
-            return Combination(1.0, 0.0, found)
+            return GradientMixture(1.0, 0.0, found)
         rectified_norm = math.sqrt(max(square - dot * dot / average_square, 0.0)) if conflict else norm
         scale = clip_scale(rectified_norm, self.tau)
         cos_after, clipped = 0.0 if conflict else cos, rectified_norm * scale
         found = Outcome(norm, clipped, average_norm, dot, cos, cos_after, coefficient, scale, rectified=conflict)
-        return Combination(scale, scale * coefficient, found)
+        return GradientMixture(scale, scale * coefficient, found)
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Rectify and clip in place, as `decide` says; leave a degenerate gradient as it is."""
@@ -89,11 +89,11 @@ class ClippingRectifier(Rectifier):
     def __init__(self, gamma: None = None, tau: float | None = None) -> None:
         self.tau = tau
 
-    def decide(self, dot: float, average_square: float, square: float) -> Combination:
+    def decide(self, dot: float, average_square: float, square: float) -> GradientMixture:
         """Return how to clip to `tau` (eq. 10). There is no average: only ||g||^2 is read."""
         norm = math.sqrt(square)
         scale = clip_scale(norm, self.tau)
-        return Combination(scale, 0.0, Outcome(grad_norm=norm, rectified_norm=norm * scale, clip_scale=scale))
+        return GradientMixture(scale, 0.0, Outcome(grad_norm=norm, rectified_norm=norm * scale, clip_scale=scale))
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         square = float(reduce(base.shard_inner_product(gradient, gradient)))

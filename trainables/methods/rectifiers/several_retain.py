@@ -47,7 +47,7 @@ class SeveralRetainRectifier(Rectifier):
         conflicts = dots < 0
         weights = self.weights(gram[:count, :count], dots) if found.isfinite().all() else torch.zeros_like(dots)
         mixed = torch.cat((weights, torch.ones(1, dtype=torch.float64)))
-        if float(mixed @ gram @ mixed) < base.DEGENERATE * square:
+        if float(mixed @ gram @ mixed) < base.DEGENERATE_TOLERANCE * square:
             return base.make_outcome(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
         for weight, retain in zip(weights.tolist(), self.retain, strict=True):
             for part, other in zip(gradient, retain, strict=True) if weight else ():
@@ -75,7 +75,7 @@ class GEM(SeveralRetainRectifier):
             return torch.zeros_like(dots)
         unit = torch.where(lengths > 0, 1 / lengths, 0)  # a short gradient's direction counts as any other's
         values, axes = torch.linalg.eigh(unit[:, None] * gram * unit)
-        kept = values > base.DEGENERATE * values.max()
+        kept = values > base.DEGENERATE_TOLERANCE * values.max()
         root = values[kept].sqrt()
         factor, target = root[:, None] * axes[:, kept].T * (lengths > 0), -(axes[:, kept].T @ (unit * dots)) / root
         return unit * torch.from_numpy(nnls(factor.numpy(), target.numpy())[0])
@@ -90,4 +90,4 @@ class OrthoGrad(SeveralRetainRectifier):
     adds_retain = True
 
     def weights(self, gram: torch.Tensor, dots: torch.Tensor) -> torch.Tensor:
-        return 1 / len(dots) - torch.linalg.pinv(gram, rtol=base.DEGENERATE, hermitian=True) @ dots
+        return 1 / len(dots) - torch.linalg.pinv(gram, rtol=base.DEGENERATE_TOLERANCE, hermitian=True) @ dots

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 
 from trainables.methods.rectifiers import base
-from trainables.methods.rectifiers.base import DEGENERATE, Combination, Outcome, Reduce, Shard
+from trainables.methods.rectifiers.base import DEGENERATE_TOLERANCE, GradientMixture, Outcome, Reduce, Shard
 from trainables.methods.rectifiers.gru import MovingAverageRectifier
 
 Scope = Literal["global", "tensor"]
@@ -37,13 +37,13 @@ class TwoGradients(MovingAverageRectifier):
     def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
         """Return a and b from ||g_u||^2, ||g_r||^2 and <g_u, g_r>: all (T,) in fp64, T tensors, or 1 for the whole."""
 
-    def decide(self, dot: float, average_square: float, square: float) -> Combination:
+    def decide(self, dot: float, average_square: float, square: float) -> GradientMixture:
         """Return both weights of the whole gradient; the step of one whose two parts cancel is skipped."""
         before = (dot, average_square, square)
         a, b, whole = self._weigh(torch.tensor([before], dtype=torch.float64))
         if whole is None:
             found = base.make_outcome(before, (0.0, average_square, 0.0), rectified=True, degenerate=True)
-            return Combination(1.0, 0.0, found)
+            return GradientMixture(1.0, 0.0, found)
         forget, retain = float(a), float(b)
         found = base.make_outcome(
             before,
@@ -52,7 +52,7 @@ class TwoGradients(MovingAverageRectifier):
             rectified=dot < 0,
             conflict_share=float(dot < 0),
         )
-        return Combination(forget, retain, found)
+        return GradientMixture(forget, retain, found)
 
     def _weigh(self, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, float | None]:
         """Return a, b, and ||a g_u + b g_r||^2, None if the parts cancel; `table`: <g_u, g_r>, ||g_r||^2, ||g_u||^2."""
@@ -61,7 +61,7 @@ class TwoGradients(MovingAverageRectifier):
         a, b = self.weights(square, retain_square, dot)
         parts = a * a * square + b * b * retain_square
         whole, apart = float((parts + 2 * a * b * dot).sum()), float(parts.sum())
-        return a, b, None if whole < base.DEGENERATE * apart else whole
+        return a, b, None if whole < base.DEGENERATE_TOLERANCE * apart else whole
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Combine in place; leave a degenerate gradient, whose two parts cancel, as it is: its step is skipped.
@@ -135,12 +135,12 @@ class Bisector(TwoGradients):
     """g <- (g_u / ||g_u|| + g_r / ||g_r||) / sqrt(1 + cos), which is sqrt(2) long.
 
     This is the closed form of MUNBa's bargaining solution (arXiv 2411.15537); NGDiff (arXiv 2410.22086) is the same
-    without the root. Opposite gradients have no bisector: towards them the root stops at that of DEGENERATE.
+    without the root. Opposite gradients have no bisector: towards them the root stops at that of DEGENERATE_TOLERANCE.
     """
 
     def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
         norm, retain_norm = square.sqrt(), retain_square.sqrt()
-        root = (1 + safe_quotient(dot, norm * retain_norm)).clamp(min=DEGENERATE).sqrt()
+        root = (1 + safe_quotient(dot, norm * retain_norm)).clamp(min=DEGENERATE_TOLERANCE).sqrt()
         return safe_quotient(1 / root, norm), safe_quotient(1 / root, retain_norm)
 
 
@@ -170,7 +170,7 @@ class HAMUQ(TwoGradients):
     ) -> Weights:
         """Return the weights of g_u, which is to gain `gain`, and of g_r, whose descent is to be the steepest."""
         across = retain_square - safe_quotient(dot * dot, square)
-        across = torch.where(across > DEGENERATE * retain_square, across, 0.0)  # else it is rounding, not a direction
+        across = torch.where(across > DEGENERATE_TOLERANCE * retain_square, across, 0.0)  # else it is rounding
         stretch = safe_quotient((retain_square - safe_quotient(gain * gain, square)).clamp(min=0), across).sqrt()
         direct = dot >= gain
         return torch.where(direct, 0.0, safe_quotient(gain - stretch * dot, square)), torch.where(direct, 1.0, stretch)
@@ -217,7 +217,7 @@ class CAGrad(TwoGradients):
         x = safe_quotient(along + retain_square - dot, apart).clamp(0, 1)
         x = torch.where(slope.abs() < 1, x, at_end)
         parts = x * x * square + (1 - x) ** 2 * retain_square
-        length = (parts + 2 * x * (1 - x) * dot).clamp(min=DEGENERATE * parts).sqrt()
+        length = (parts + 2 * x * (1 - x) * dot).clamp(min=DEGENERATE_TOLERANCE * parts).sqrt()
         scale = safe_quotient(radius, length)
         return (0.5 + scale * x) / (1 + self.kappa), (0.5 + scale * (1 - x)) / (1 + self.kappa)
 

@@ -19,7 +19,7 @@ from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial, hashed_settings
 from trainables.storage import atomic_files
-from trainables.storage.file_names import CONFIG, EVALUATED, WEIGHTS
+from trainables.storage.file_names import CONFIG, EVALUATED_STATUSES, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.training import model_files
 from trainables.trial import setup, step_selection
@@ -28,7 +28,7 @@ from trainables.trial.export import model_card
 FACTS_FILE, CARD_FILE = "unlearning.json", "README.md"
 SAME_WEIGHTS_TOLERANCE, ROUNDED_WEIGHTS_TOLERANCE = 1e-3, 0.05
 """By how much metrics may differ from the trial's: of the same weights, and of rounded ones."""
-PLACE_FIELDS = ("path", "data", "sources", "tokenizer")
+LOCATION_FIELDS = ("path", "data", "sources", "tokenizer")
 """What a configuration without fingerprints names by place, which is private."""
 
 
@@ -145,7 +145,7 @@ def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
     result = store.result(trial_id)
     if result is None:
         raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; a report lists the ids")
-    if result["status"] not in EVALUATED:
+    if result["status"] not in EVALUATED_STATUSES:
         raise InputError(f"ID: trial {trial_id} ended as {result['status']}: it has no model")
     return result
 
@@ -188,7 +188,7 @@ def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: S
 def _without_places(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
-    return {key: _without_places(item) for key, item in node.items() if key not in PLACE_FIELDS}
+    return {key: _without_places(item) for key, item in node.items() if key not in LOCATION_FIELDS}
 
 
 def _describe_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:

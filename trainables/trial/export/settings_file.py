@@ -12,11 +12,11 @@ from trainables.config.trial import Trial
 from trainables.methods.method_constants import resolve_constants
 from trainables.storage import atomic_files
 
-TRAINERS = {"ga": "GradAscent", "gd": "GradDiff", "npo_gd": "NPO", "simnpo_gd": "SimNPO"}
+TRAINERS_BY_METHOD = {"ga": "GradAscent", "gd": "GradDiff", "npo_gd": "NPO", "simnpo_gd": "SimNPO"}
 """open-unlearning's trainers (@ d3d7cf9) of the same objectives."""
-ARGUMENTS = {"beta": "beta", "margin": "delta", "forget_coefficient": "gamma", "retain_coefficient": "alpha"}
+TRAINER_ARGUMENTS = {"beta": "beta", "margin": "delta", "forget_coefficient": "gamma", "retain_coefficient": "alpha"}
 """Their arguments (trainer.method_args) by our settings."""
-SPELLED = {"lr", "epochs", "batch_size", "weight_decay", "warmup_epochs", "schedule", "max_length"}
+TRANSLATED_SETTINGS = {"lr", "epochs", "batch_size", "weight_decay", "warmup_epochs", "schedule", "max_length"}
 """Settings of training that its command line has, and the length of rows, which its models have."""
 
 
@@ -58,9 +58,9 @@ def list_training_settings(trial: Trial) -> dict[str, Any]:
 
 def format_open_unlearning_overrides(trial: Trial) -> str | None:
     """Return a trial's settings as overrides of open-unlearning's src/train.py; None: it has none of these."""
-    training, name = trial.training, TRAINERS.get(trial.method)
+    training, name = trial.training, TRAINERS_BY_METHOD.get(trial.method)
     constants = resolve_constants(trial.method, trial.objective, trial.benchmark.split)
-    other = training.model_dump(exclude=SPELLED) != Training().model_dump(exclude=SPELLED)
+    other = training.model_dump(exclude=TRANSLATED_SETTINGS) != Training().model_dump(exclude=TRANSLATED_SETTINGS)
     other = other or trial.rectifier.name != "none" or trial.benchmark.name != "tofu"
     if name is None or other or constants.retain_coefficient == "balanced":
         return None
@@ -75,6 +75,6 @@ def format_open_unlearning_overrides(trial: Trial) -> str | None:
         "gradient_accumulation_steps": training.batch_size // rows,
     }
     words = [f"trainer={name}", *(f"trainer.args.{key}={value}" for key, value in arguments.items())]
-    read = [setting for setting in ARGUMENTS if setting in METHODS[trial.method].reads] if trial.method != "ga" else []
-    words += [f"trainer.method_args.{ARGUMENTS[setting]}={getattr(constants, setting)}" for setting in read]
+    read = [name for name in TRAINER_ARGUMENTS if name in METHODS[trial.method].reads] if trial.method != "ga" else []
+    words += [f"trainer.method_args.{TRAINER_ARGUMENTS[setting]}={getattr(constants, setting)}" for setting in read]
     return " ".join(words)
