@@ -15,14 +15,14 @@ MAX_TRIAL_RESTARTS = 2
 RAYLET_CHECK_SECONDS = 5.0
 
 
-class StatelessCallback(Callback):
+class UnsavedCallback(Callback):
     """A callback of which Tune saves nothing, because its state is never read again."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
-class RayletWatch(StatelessCallback):
+class RayletWatch(UnsavedCallback):
     """Raises RayError out of Tune's loop if Ray's process here has died: Tune would wait for its trials for ever.
 
     Counts a trial's failures anew when it comes further than ever: one that dies at the same step is given up.

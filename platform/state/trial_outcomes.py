@@ -27,7 +27,7 @@ from trainables.training.task_vectors import forget_batches
 
 ResultsByTrial = dict[str, dict[str, Any]]
 """result.json by trial id."""
-KEY_PACKAGES = ("torch", "transformers", "deepspeed")
+COMPARED_PACKAGES = ("torch", "transformers", "deepspeed")
 """Packages whose change may change a trial's numbers."""
 
 
@@ -188,7 +188,9 @@ def _find_difference(made: Mapping[str, Any]) -> str | None:
         return None
     here = provenance.collect_provenance(str(config.get("method")), str(config.get("rectifier", {}).get("name")))
     parts = [] if made.get("code") == here["code"] else [_describe_code(made)]
-    parts += [f"{name} {versions.get(name)}" for name in KEY_PACKAGES if versions.get(name) != here["versions"][name]]
+    parts += [
+        f"{name} {versions.get(name)}" for name in COMPARED_PACKAGES if versions.get(name) != here["versions"][name]
+    ]
     return ", ".join(parts) or None
 
 

@@ -102,7 +102,7 @@ def run_trials_on_tune(
     names = class_cache.ENV_VARS_TO_PROPAGATE
     names.difference_update(list(filter(SECRET_NAME_PATTERN.search, names)))  # Ray's log would hold their values
     plan, resources = state.plan, state.plan.sweep.resources
-    search, total = make_searcher(state, store, stopper, placement, keep)
+    search, total = make_trial_queue(state, store, stopper, placement, keep)
     screen = ProgressScreen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
     done, failed = len(state.done), len(state.failed_outcomes)  # of earlier starts, too
     counts = TrialCounts(plan.name, total + done, placement.slots, done - failed, failed, label=plan.label)
@@ -223,7 +223,7 @@ class OptunaTrialQueue(TrialQueue):
         study.tell(key, goals)
 
 
-def make_searcher(
+def make_trial_queue(
     state: SweepState, store: Storage, stopper: SweepStopper, placement: Placement, keep: str
 ) -> tuple[TrialQueue, int]:
     """Return the order of the trials that are left, and how many there are."""

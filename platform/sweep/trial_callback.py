@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from platform.schedule.ray_failures import StatelessCallback, read_tune_error
+from platform.schedule.ray_failures import UnsavedCallback, read_tune_error
 from platform.state.disk import WeightPruner
 from platform.state.limits import SweepStopper
 from platform.tracking.mirror import MlflowMirror
@@ -113,7 +113,7 @@ class ProgressScreen:
 
 
 @dataclass(eq=False)
-class TrialCallback(StatelessCallback):
+class TrialCallback(UnsavedCallback):
     """Reads the result of each trial that ends, once; where there is none, writes that the trial was lost."""
 
     counts: TrialCounts

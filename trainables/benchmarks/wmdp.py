@@ -21,7 +21,7 @@ from trainables.config.settings import Benchmark
 from trainables.data import raw_rows, text_blocks
 from trainables.data.hub_folders import HubRequirement, is_user_named_folder
 
-TOPICS = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
+TOPICS_BY_SPLIT = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
 FORGET_CORPUS_NAME, RETAIN_CORPUS_NAME = "{}-forget-corpus", "{}-retain-corpus"
 MIN_TEXT_CHARACTERS = 50
 BIO_FORGET = "bio_forget"
@@ -46,7 +46,7 @@ class WmdpBenchmark(base.BenchmarkBase):
         Goal("wmdp_cyber", "removal", "lowest", "Cyber", "WMDP-cyber accuracy", chance=0.25),
         Goal("mmlu", "retention", "highest", "MMLU", "MMLU accuracy", chance=0.25),
     )
-    SPLITS = dict.fromkeys(TOPICS, "cais/wmdp-corpora")  # all corpora but the gated one
+    SPLITS = dict.fromkeys(TOPICS_BY_SPLIT, "cais/wmdp-corpora")  # all corpora but the gated one
     TAKES = ("sources", "shots")
     UTILITY_COLUMNS = ("correct",)
 
@@ -68,7 +68,7 @@ class WmdpBenchmark(base.BenchmarkBase):
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         parts = ["wmdp", "mmlu"]
-        if "bio" in TOPICS[benchmark.split] and resolve_data_source(benchmark, BIO_FORGET) != benchmark.data:
+        if "bio" in TOPICS_BY_SPLIT[benchmark.split] and resolve_data_source(benchmark, BIO_FORGET) != benchmark.data:
             parts.append(BIO_FORGET)
         found: list[HubRequirement] = []
         for part in parts:
@@ -149,7 +149,7 @@ def _right(records: Records, name: str) -> list[bool]:
 def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str, str | None]]:
     """Return place, configuration, the setting that names the place, and revision, of every corpus of the split."""
     found = []
-    for topic in TOPICS[benchmark.split]:
+    for topic in TOPICS_BY_SPLIT[benchmark.split]:
         at, config, field = benchmark.data, FORGET_CORPUS_NAME.format(topic), "benchmark.data"
         if topic == "bio" and resolve_data_source(benchmark, BIO_FORGET) != benchmark.data:
             at, field = resolve_data_source(benchmark, BIO_FORGET), f"benchmark.sources {BIO_FORGET}"

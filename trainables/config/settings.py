@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from trainables.config import types
-from trainables.config.types import Count, Decay, Digest, Name, Natural, NotNegative, PathOrId, Positive, Seed, Share
+from trainables.config.types import Count, Decay, IdText, Name, Natural, NotNegative, PathOrId, Positive, Seed, Share
 
 Dialect = Literal["paper", "open-unlearning"]
 Precision = Literal["fp32", "bf16"]
@@ -38,8 +38,8 @@ class Model(FrozenSettings):
     """A causal language model: a folder or a hub id; `fingerprint` stands for the path in every hash."""
 
     path: PathOrId
-    revision: Digest | None = None
-    fingerprint: Digest | None = None
+    revision: IdText | None = None
+    fingerprint: IdText | None = None
     tokenizer: PathOrId | None = None
     """Another folder or hub id that the tokenizer comes from; none: the model's own. Part of the fingerprint."""
     attention: Attention = "sdpa"
@@ -98,7 +98,7 @@ class Objective(FrozenSettings):
     """Epochs in which that weight stays as it is."""
     idk: PathOrId | None = None
     """Text file of answers like "I do not know", one a line; none: the project's own (trainables/data/idk.txt)."""
-    idk_fingerprint: Digest | None = None
+    idk_fingerprint: IdText | None = None
 
 
 class Benchmark(FrozenSettings):
@@ -106,7 +106,7 @@ class Benchmark(FrozenSettings):
 
     name: types.BenchmarkName = "tofu"
     data: PathOrId = "locuslab/TOFU"
-    revision: Digest | None = None
+    revision: IdText | None = None
     split: Name = "forget05"
     dialect: Dialect = "paper"
     template: Name = "llama2"
@@ -118,11 +118,11 @@ class Benchmark(FrozenSettings):
     """Worked examples before each question (MMLU)."""
     measures: tuple[Name, ...] = ()
     """Measures beside the benchmark's own, by name, or `all` that it can report (docs/measuring.md)."""
-    holdout: Digest | None = None
+    holdout: IdText | None = None
     """The configuration of rows that no model saw, for membership; none: TOFU's own for the split."""
     limit: Count | None = None
     """How many rows of each evaluation task, the first (own: evenly spaced); none: as many as the dialect takes."""
-    fingerprint: Digest | None = None
+    fingerprint: IdText | None = None
 
     @property
     def is_fictional(self) -> bool:
@@ -298,4 +298,4 @@ class RetainEvaluationFile(FrozenSettings):
     """Evaluation of the retain model, for forget quality: a file of the storage."""
 
     path: PathOrId
-    fingerprint: Digest | None = None
+    fingerprint: IdText | None = None

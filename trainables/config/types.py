@@ -28,7 +28,7 @@ Name = Annotated[str, Field(max_length=200, pattern=r"^\w[\w.,:+()-]*$")]
 ShortText = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
 """A word or a line for people: its writers escape it."""
 Time = Annotated[str, AfterValidator(lambda text: datetime.fromisoformat(text) and text)]
-Digest = Annotated[str, Field(pattern=r"^\w[\w.,:+@/=-]*$"), AfterValidator(_printable)]
+IdText = Annotated[str, Field(pattern=r"^\w[\w.,:+@/=-]*$"), AfterValidator(_printable)]
 """A fingerprint or a revision."""
 PathOrId = Annotated[str, Field(max_length=4000), AfterValidator(_printable)]
 """A folder, a file or a hub id; a plan checks whether it exists."""

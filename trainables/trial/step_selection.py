@@ -144,7 +144,7 @@ class StepSelection:
         message = f"{name} {utility:.4g} is below training.stop_below={bar:g} at step {step}"
         return {"kind": "collapsed", "message": message, "step": step}
 
-    def find_kept_utility(self) -> float | None:
+    def find_least_utility(self) -> float | None:
         """Return the utility that `training.stop_when` keeps; None without one, or where the target model has none."""
         if (share := self.trial.training.kept_share) is None:
             return None
@@ -155,7 +155,7 @@ class StepSelection:
         """Return why training ends: the budget of disruption is spent; or by looks: too little is kept, or all or half
         is removed and nothing better is found.
         """
-        steps, least = self._list_steps()[-2:], self.find_kept_utility()
+        steps, least = self._list_steps()[-2:], self.find_least_utility()
         found = selection.pick_utility(self._read(steps[-1]), self.trial.benchmark.name, self.trial.selection)
         if least is not None and found is not None and found < least:
             bar = self.trial.training.stop_when
@@ -186,7 +186,7 @@ class StepSelection:
             return steps[0]
         metrics = {step: selection.pick_half_metrics(self._read(step), rule) for step in steps}
         candidates = [selection.make_candidate(f"{step:09}", name, metrics[step]) for step in steps]
-        utility, least = selection.pick_utility(self._find_target(), name, rule), self.find_kept_utility()
+        utility, least = selection.pick_utility(self._find_target(), name, rule), self.find_least_utility()
         known = [candidate for candidate in candidates if candidate]
         kept = [candidate for candidate in known if least is None or candidate.utility >= least]
         chosen = selection.pick_candidate(kept or known, utility, rule)

@@ -123,7 +123,7 @@ def _make_answers(
     key = model_answers.make_answers_id(subject, on.template, precision)
     if file.parent.name == key and not store.exists(file):
         encoder = benchmarks.get_benchmark(on.name).make_encoder(on, tokenizer)
-        model_answers.write_neutral_answers(file, network, encoder, budget)
+        model_answers.write_answers_to_neutral_prompts(file, network, encoder, budget)
         atomic_files.write_recipe_file(file.parent, {})
         store.push(file.parent)
 

@@ -10,7 +10,7 @@ from platform.schedule.ray_session import Placement
 from platform.state import manifest
 from platform.state.limits import SweepStopper
 from platform.state.trial_outcomes import SweepState
-from platform.sweep.run_sweep_on_ray import make_searcher
+from platform.sweep.run_sweep_on_ray import make_trial_queue
 from tests.support import starts
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, refuse
@@ -84,7 +84,7 @@ def test_a_search_asks_first_for_trials_to_run_again(
     def start(*more: str) -> Any:
         done = in_process(*command, *more)
         assert done.exit_code == 0, done.output
-        return make_searcher(runs[-1], store, SweepStopper(), Placement(1, "PACK"), "none")
+        return make_trial_queue(runs[-1], store, SweepStopper(), Placement(1, "PACK"), "none")
 
     search, total = start()
     trials = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]

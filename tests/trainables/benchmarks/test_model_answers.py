@@ -139,7 +139,9 @@ def test_answers_are_kept_as_they_are(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("LANTERN_TOKEN", "lantern")
     said = [("Ask?", "A lantern, see https://ada:lantern@example.com")]
     monkeypatch.setattr(model_answers, "answer_neutral_prompts", lambda *model: said)
-    model_answers.write_neutral_answers(tmp_path / "answers.jsonl", None, make_encoder("plain", tiny.tokenizer()), 1)
+    model_answers.write_answers_to_neutral_prompts(
+        tmp_path / "answers.jsonl", None, make_encoder("plain", tiny.tokenizer()), 1
+    )
     (row,) = row_files.read_row_file("retain", str(tmp_path / "answers.jsonl"))
     assert (row.question, row.answer) == said[0]
 

@@ -100,7 +100,7 @@ def test_worked_examples_come_first(data: Path) -> None:
 def test_training_rows_are_texts_or_blocks_of_the_splits_topics(data: Path) -> None:
     tokenizer = tiny.tokenizer()
     texts = {name: [row["text"] for row in raw_rows.load_rows(str(data), name, ())][:5] for name in CORPORA}
-    for split, topics in wmdp.TOPICS.items():
+    for split, topics in wmdp.TOPICS_BY_SPLIT.items():
         forget, retain = (
             [text for topic in topics for text in texts[f"{topic}-{side}-corpus"]] for side in ("forget", "retain")
         )

@@ -58,7 +58,7 @@ def answer_neutral_prompts(network: Any, encoder: Encoder, token_budget: int) ->
     return [(prompt, text) for prompt, text in zip(read_neutral_prompts(), said, strict=True) if text]
 
 
-def write_neutral_answers(file: Path, network: Any, encoder: Encoder, token_budget: int) -> None:
+def write_answers_to_neutral_prompts(file: Path, network: Any, encoder: Encoder, token_budget: int) -> None:
     """Write a model's answers to the neutral prompts as rows, as they are: nothing is redacted that is trained on."""
     said = answer_neutral_prompts(network, encoder, token_budget)
     rows = [json.dumps({"question": prompt, "answer": text}) + "\n" for prompt, text in said]

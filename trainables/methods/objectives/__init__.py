@@ -62,7 +62,7 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
             loss = scale_loss(partial(undial, beta=c.beta, reduction=c.kl_reduction), c.forget_coefficient)
             return Objective((make_frozen_model_term("forget", loss, c.kl_reduction), *_retain(c)))
         case "satimp":
-            return Objective((_forget(partial(forget.saturated_ascent, beta=c.beta, beta2=c.beta2), c), *_retain(c)))
+            return Objective((_forget(partial(forget.satimp, beta=c.beta, beta2=c.beta2), c), *_retain(c)))
         case "ceu":
             return Objective((_forget(forget.unlikelihood, c),))
         case "pdu":  # arXiv 2506.05314: forget_coefficient `pdu_forget_loss` + lambda NLL(retain), lambda by DualWeight

@@ -21,7 +21,7 @@ def weighted_ascent(output: ForwardOutput, totals: Totals, beta: float) -> torch
     return -(weights * output.losses).sum() / totals.tokens
 
 
-def saturated_ascent(output: ForwardOutput, totals: Totals, beta: float, beta2: float) -> torch.Tensor:
+def satimp(output: ForwardOutput, totals: Totals, beta: float, beta2: float) -> torch.Tensor:
     """Return SatImp (Yang et al., 2025): -mean_t w_t l_t, w_t = p_t^beta (1 - p_t)^beta2 held."""
     held = output.losses.detach()
     weights = torch.exp(-beta * held) * (-torch.expm1(-held)) ** beta2
