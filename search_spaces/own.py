@@ -6,7 +6,7 @@ docs/own.md says what the files hold, what is measured and which settings a mode
 
 The window between forgetting little and breaking a pretrained chat model is narrow and lies elsewhere for each model
 (docs/own.md, "What decides most"), so the rate and the weight of the retain rows are searched. The first
-rate and weight left the least of six lists of ten facts on SmolLM2-135M-Instruct (docs/facts).
+rate and weight left the least of six lists of ten facts with NPO+GD on SmolLM2-135M-Instruct (docs/facts).
 """
 
 from search_spaces.schema.sweep import SMALL_TRU_STRENGTHS, PublishedSetting, Range, Sweep

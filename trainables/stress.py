@@ -56,10 +56,10 @@ def main(
     fields = {"split": split, "data": data, "template": template, "dialect": dialect, "limit": limit}
     given = {name: value for name, value in fields.items() if value is not None}
     attackers = attacks.read_relearning_attacks(attack, "--attack") if attack else None
-    wanted = [attacks.RELEARNINGS] if sweep or attackers else []
+    wanted = [attacks.SWEEP_ATTACK] if sweep or attackers else []
     wanted += (chosen or ("" if wanted or samples else "all")).split(",")
     names = attacks.choose_attacks(wanted, "--attacks") if any(wanted) or not samples else []
-    names += [attacks.ANSWER_SAMPLES] if samples else []
+    names += [attacks.SAMPLE_ATTACK] if samples else []
     lr = attackers.attackers[0].lr if attackers and lr is None else lr
     attacks.check_learning_rate(names, lr, "--lr")
     if output:
@@ -77,7 +77,7 @@ def main(
     if shares:
         _print_shares(shares)
     if samples:
-        _print_leaks({role: found.get(attacks.ANSWER_SAMPLES, {}).get("points", {}) for role, found in results.items()})
+        _print_leaks({role: found.get(attacks.SAMPLE_ATTACK, {}).get("points", {}) for role, found in results.items()})
     return 0
 
 

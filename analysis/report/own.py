@@ -108,8 +108,8 @@ def list_lost_and_uncounted_rows(measured: pd.DataFrame) -> list[str]:
         numbers: Any = pd.to_numeric(rows["row"], errors="coerce")
         if rows["kept"].isna().all() or not rows["kept"].dropna().isin([0, 1]).all():
             continue
-        fates = {"Lost, for the model says them no longer": rows["kept"].eq(0)}
-        fates["Not counted, for the target model did not say them"] = rows["kept"].isna()
+        fates = {"No longer said by the model": rows["kept"].eq(0)}
+        fates["Not counted, because the target model did not say them"] = rows["kept"].isna()
         for told, chosen in fates.items():
             if listed := (numbers.loc[chosen].dropna().astype(int) + 1).drop_duplicates().to_list():
                 found.append(f"{told}: {format_row_numbers(listed)} of those measured as {task}.")

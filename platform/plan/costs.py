@@ -36,7 +36,7 @@ CPU_INFO_FILE, BF16_FLAGS = Path("/proc/cpuinfo"), ("avx512_bf16", "amx_bf16", "
 """Where Linux says what a CPU can do, and the words without which bf16 is taken to be as fast as fp32."""
 LAYER_LAUNCHES, LAUNCH_SECONDS = (39, 72), 33e-6
 """Operations that a Llama's layer launches, forward and backward (counted); seconds for one beside a GPU (measured)."""
-MAX_NEW_TOKENS, PROMPT_AND_ANSWER_TOKENS, PASS_TOKENS = 200, 256, 1024
+MAX_NEW_TOKENS, PROMPT_AND_ANSWER_TOKENS, CPU_TOKENS = 200, 256, 1024
 """Tokens that a row is given at most, those of such a row with its prompt, and those of a pass where nothing is set."""
 SWEEP_START_SECONDS, LOAD_SECONDS, DISK_BYTE_RATE, SECONDS_PER_TEXT_TOKEN = 20.0, 1.0, 1e9, 5e-6
 """Seconds until a sweep's first work, and until a trial's beside reading its model; bytes a second of that; seconds for
@@ -69,7 +69,7 @@ def check_memory_fits(needs: Sequence[StudyMemoryNeed]) -> None:
     fit = worst.fit
     parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in worst.to_json_dict()["bytes"].items() if size >= 5e7)
     more = f"; {len(tight) - 1} other kinds of trials do not fit either" if len(tight) > 1 else ""
-    size = math.ceil(fit.peak.total / memory.TRIAL_SHARE / 1e9)
+    size = math.ceil(fit.peak.total / memory.USABLE_SHARE / 1e9)
     raise InputError(
         f"resources: {worst.method} with rectifier {worst.rectifier} on {worst.split} needs "
         f"{fit.peak.total / 1e9:.1f} GB on each rank (ZeRO {fit.stage}, micro-batch {fit.micro_batch}: {parts}), "
@@ -185,7 +185,7 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
     """
     known, total, rates = plan.trials_by_study(), 0.0, estimate_device_rates(plan.sweep.resources)
     fitting = {(need.method, need.rectifier, need.split): need.fit.micro_batch for need in plan.needs}
-    loaded = LOAD_SECONDS + shape.parameter_count * memory.WEIGHT_BYTES[plan.sweep.resources.precision] / DISK_BYTE_RATE
+    load = LOAD_SECONDS + shape.parameter_count * memory.WEIGHT_BYTES[plan.sweep.resources.precision] / DISK_BYTE_RATE
     trained: set[str] = set()
     for trial in plan.trials:
         share = plan.planned[trial.study()] / len(known[trial.study()])
@@ -193,7 +193,7 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
         if text.points is None:
             return None
         rows = fitting[trial.method, trial.rectifier.name, trial.benchmark.split]
-        rows = rows if trial.resources.gpus else max(1, int(PASS_TOKENS / text.mean))
+        rows = rows if trial.resources.gpus else max(1, int(CPU_TOKENS / text.mean))
         made = find_direction_of_trial(trial)  # trials that differ by their strength alone share it
         key = made.id() if made else trial.id()
         if key not in trained:
@@ -201,7 +201,7 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
             total += (1 if made else share) * estimate_training_seconds(
                 trial, shape, text.points, text.mean, rows, rates
             )
-        total += share * (loaded + estimate_evaluation_seconds(trial, shape, text.points, asked, rates))
+        total += share * (load + estimate_evaluation_seconds(trial, shape, text.points, asked, rates))
     return total
 
 
@@ -214,7 +214,7 @@ def estimate_model_making_seconds(
     """
     first, authors, rates = plan.trials[0], plan.sweep.fictional, estimate_device_rates(plan.sweep.resources)
     text, asked = estimate_text_sizes(plan.sweep, first.benchmark, first.training)
-    count, rows = authors.authors * authors.questions if authors else AUTHOR_ROWS, max(1, int(PASS_TOKENS / text.mean))
+    count, rows = authors.authors * authors.questions if authors else AUTHOR_ROWS, max(1, int(CPU_TOKENS / text.mean))
     plain = Trial(method="ga", target=first.target, resources=first.resources)
     trained = {recipe.base: plain.model_copy(update={"training": recipe.training}) for recipe in recipes}
     made = sum(

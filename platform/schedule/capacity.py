@@ -12,11 +12,11 @@ from platform.plan.costs import GPU_RATES, find_gpu_name
 from platform.plan.plan import Plan
 from platform.schedule.ray_environment import LOCAL_RAY, resolve_address
 from trainables.config.settings import Resources
-from trainables.training.memory import TRIAL_SHARE, WEIGHT_BYTES, read_usable_machine_memory
+from trainables.training.memory import USABLE_SHARE, WEIGHT_BYTES, read_usable_machine_memory
 
 HEAD_NODE_RESOURCE = "node:__internal_head__"
 """Ray's own resource of the head, of which every head has 1."""
-GPU_TOLERANCE = 1e-6
+TOLERANCE = 1e-6
 CPU_LIMIT_FILE = Path("/sys/fs/cgroup/cpu.max")
 DEVICE_FOLDER = Path("/dev")
 MAX_TRIALS_PER_GPU = 4
@@ -48,10 +48,10 @@ class AutoscalerLimits:
 
 def count_ranks_that_fit(node: NodeKind, wanted: Resources) -> int:
     """Return how many ranks of a trial a node holds. A part of a GPU lies on one GPU."""
-    count = int(node.cpus / wanted.cpus + GPU_TOLERANCE)
+    count = int(node.cpus / wanted.cpus + TOLERANCE)
     if 0 < wanted.gpus < 1:
-        return min(count, int(node.gpus) * int(1 / wanted.gpus + GPU_TOLERANCE))
-    return min(count, int(node.gpus / wanted.gpus + GPU_TOLERANCE)) if wanted.gpus else count
+        return min(count, int(node.gpus) * int(1 / wanted.gpus + TOLERANCE))
+    return min(count, int(node.gpus / wanted.gpus + TOLERANCE)) if wanted.gpus else count
 
 
 def fits_on_one_node(kinds: Iterable[NodeKind], wanted: Resources) -> bool:
@@ -149,5 +149,5 @@ def share_gpu_among_trials(plan: Plan, address: str | None) -> Resources:
         memory = USABLE_HOST_MEMORY_SHARE * read_usable_machine_memory() / gpus
         room = memory / (TRIAL_HOST_BYTES + 2 * WEIGHT_BYTES[wanted.precision] * plan.shape.parameter_count)
         cpus, trials = count_local_cpus() / gpus / max(TRIAL_CPUS, wanted.cpus), -(-sum(plan.planned.values()) // gpus)
-        most = min(MAX_TRIALS_PER_GPU, TRIAL_SHARE * size * 1e9 / largest.fit.least, cpus, room, trials)
+        most = min(MAX_TRIALS_PER_GPU, USABLE_SHARE * size * 1e9 / largest.fit.least, cpus, room, trials)
     return wanted.model_copy(update={"share_gpus": False, "gpus": 1 / max(1, int(most))})

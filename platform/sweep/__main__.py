@@ -25,7 +25,7 @@ from trainables.storage.file_names import FAILED_STATUSES
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
-preview_option, choice_option, location_option, restart_option = (
+preview_option, choice_option, place_option, restart_option = (
     partial(typer.Option, rich_help_panel=group)
     for group in ("Look before", "Which trials", "Where, and within what", "After an earlier start")
 )
@@ -45,12 +45,12 @@ def main(
     ] = None,
     trials: Annotated[int | None, choice_option(min=1, help="optuna: points of each study.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
-    cluster: Annotated[str | None, location_option(metavar="FILE", help="Run there: ray up's or KubeRay's.")] = None,
-    address: Annotated[str | None, location_option(hidden=True, help="A running Ray cluster.")] = None,
-    max_concurrent: Annotated[int | None, location_option(min=1, hidden=True, help="Trials at a time.")] = None,
-    gpu_hours: Annotated[float | None, location_option(hidden=True, help="Begin no trial beyond so many.")] = None,
-    minutes: Annotated[float | None, location_option(help="Begin no trial so many after the first.")] = None,
-    kept: Annotated[str, location_option("--keep", help="pareto, best, all or none.")] = "pareto",
+    cluster: Annotated[str | None, place_option(metavar="FILE", help="Run there: ray up's or KubeRay's.")] = None,
+    address: Annotated[str | None, place_option(hidden=True, help="A running Ray cluster.")] = None,
+    max_concurrent: Annotated[int | None, place_option(min=1, hidden=True, help="Trials at a time.")] = None,
+    gpu_hours: Annotated[float | None, place_option(hidden=True, help="Begin no trial beyond so many.")] = None,
+    minutes: Annotated[float | None, place_option(help="Begin no trial so many after the first.")] = None,
+    kept: Annotated[str, place_option("--keep", help="pareto, best, all or none.")] = "pareto",
     resume: Annotated[bool, restart_option("--resume", help="Run what is missing of an unfinished sweep.")] = False,
     new: Annotated[bool, restart_option("--new", help="Set old results aside and run again.")] = False,
     retry_failed: Annotated[bool, restart_option("--retry-failed", help="Run failed trials again, too.")] = False,

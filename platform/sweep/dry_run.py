@@ -6,7 +6,7 @@ from typing import Any
 
 from platform.plan import costs
 from platform.plan.plan import Plan
-from platform.schedule.capacity import GPU_TOLERANCE
+from platform.schedule.capacity import TOLERANCE
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState
 from platform.sweep.hub_download import describe_start_needs
@@ -46,7 +46,7 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
     if 0 < resources.gpus < 1 and plan.largest_memory_need:
         whole = f" of {resources.gpu_memory:g} GB" if resources.gpu_memory else ""
         each = f"{plan.largest_memory_need.fit.peak.total / 1e9:.1f} GB{whole} each"
-        yield f"{format_count(int(1 / resources.gpus + GPU_TOLERANCE), 'trial')} run side by side on each GPU ({each})"
+        yield f"{format_count(int(1 / resources.gpus + TOLERANCE), 'trial')} run side by side on each GPU ({each})"
     if document["seconds"] is not None:
         hours = f"{format_hours(document['gpu_hours'])} GPU-hours in all, " if document["gpu_hours"] else ""
         passed = f"about {format_duration(document['seconds'])} with {format_count(slots, 'trial')} at a time"

@@ -245,7 +245,7 @@ def make_trial_queue(
         floor = None if share is None or not utility or utility <= 0 else share * utility
         budget, space = plan.count_planned(name, len(known)), plan.spaces[name]
         studies.append(Study(space, known, budget, finished, unfinished, search=search, floor=floor))
-    searcher = OptunaTrialQueue(
+    queue = OptunaTrialQueue(
         studies, shared, lambda: stopper.reason, partial(manifest.add_trial_to_manifest, plan, store)
     )
-    return searcher, searcher.remaining
+    return queue, queue.remaining

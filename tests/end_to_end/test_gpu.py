@@ -75,7 +75,7 @@ def test_constant_written_over_the_gradient_in_bf16_reaches_the_step(
 
 
 def test_memory_that_really_runs_out_is_an_outcome(trial_inputs: Any, tmp_path: Path, ranks_on_gpu: None) -> None:
-    part = ROOM / torch.cuda.get_device_properties(0).total_memory / memory.TRIAL_SHARE
+    part = ROOM / torch.cuda.get_device_properties(0).total_memory / memory.USABLE_SHARE
     trial = on_gpu(trial_inputs, stage=2)
     trial = trial.model_copy(update={"resources": trial.resources.model_copy(update={"gpus": part})})
     job = {"trial": trial.model_dump(), "storage": str(tmp_path / "runs")}

@@ -53,7 +53,7 @@ def litter(store: Storage) -> list[str]:
 
 def twice(watch: Watch, again: Iterable[str]) -> list[str]:
     """Trials with more than one finished result ever (and one more where the fault destroyed the first)."""
-    watch.measure_some_rows()
+    watch.note_results()
     allowed = dict.fromkeys(again, 2)
     return [f"{name}: {sorted(runs)}" for name, runs in watch.seen.items() if len(runs) > allowed.get(name, 1)]
 

@@ -86,7 +86,7 @@ class Watch:
     seen: dict[str, set[str]] = field(default_factory=dict)
     files: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def measure_some_rows(self) -> None:
+    def note_results(self) -> None:
         for folder in self.store.root.glob("trials/*"):
             try:
                 found = (folder / RESULT).stat()
@@ -100,7 +100,7 @@ class Watch:
 
     def follow(self, over: threading.Event) -> None:
         while not over.wait(0.02):
-            self.measure_some_rows()
+            self.note_results()
 
 
 @dataclass

@@ -9,7 +9,7 @@ from trainables.benchmarks import selection
 from trainables.benchmarks.selection import Candidate, Results
 from trainables.config.settings import Selection
 
-MIN_REMOVED = 0.1
+MIN_REMOVAL = 0.1
 """The share of what the target model has that a choice removes at least; less is as good as chance."""
 
 
@@ -70,4 +70,4 @@ def _find_fault(chosen: Candidate, target: Candidate | None, rule: Selection) ->
     removed = chosen.removal - target.removal
     if removed <= 0:
         return "nothing was removed"
-    return "" if removed >= MIN_REMOVED * abs(target.removal) - 1e-9 else f"less than {MIN_REMOVED:.0%} was removed"
+    return "" if removed >= MIN_REMOVAL * abs(target.removal) - 1e-9 else f"less than {MIN_REMOVAL:.0%} was removed"

@@ -284,7 +284,7 @@ class Selection(FrozenSettings):
     `utility_floor`: the most removal among those that keep `share` of the target model's utility, else the most
     utility. With `halves` or `seeds` it is chosen on one half of the rows, or these seeds, and reported on the others.
     `rows`: steps are chosen by a quick look at so many rows of each set, and only the chosen one is evaluated whole;
-    training ends where looks say that no later step will be better (StepSelection.explain_end).
+    training ends where looks say that no later step will be better (StepSelection.explain_training_end).
     """
 
     rule: Literal["utility_floor", "highest_removal", "highest_utility"] = "utility_floor"

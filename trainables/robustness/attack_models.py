@@ -78,7 +78,7 @@ def run_attacks(
     """Make the attacks that are not kept; return what came back by all so far (`list_recoveries`), and results.
 
     An attack that cannot be made is left out, with a warning. `lr`, `seed`: of relearning; `attackers`: of a
-    sweep, in the place of its grid; `samples`: of SAMPLING. The worst of a sweep are kept as a file of them.
+    sweep, in the place of its grid; `samples`: of SAMPLE_ATTACK. The worst of a sweep are kept as a file of them.
     """
     models, benchmark, resources, trial_id, started = inputs
     chosen = benchmarks.get_benchmark(benchmark.name)
@@ -111,16 +111,18 @@ def run_attacks(
     for name, why in left_out.items():
         cli.print_line(f"warning: {name} is left out: {why}", error=True)
     settings = {name: runner.attack_settings(name) | {"left_out": left_out.get(name)} for name in names}
-    worst = [one for found in results.values() for one in found.get(attacks.RELEARNINGS, {}).get("points", {}).values()]
+    worst = [
+        one for found in results.values() for one in found.get(attacks.SWEEP_ATTACK, {}).get("points", {}).values()
+    ]
     if worst and attackers is None:
         _keep_attackers(key, worst, seed, store)
     made = list_recoveries(results["model"], results["target"], results.get("retain"))
     if attackers is None:
         return _keep_shares(key, started, settings, made, store), results
-    settings.pop(attacks.RELEARNINGS)  # of relearnings that were given: not this model's worst, which stays kept
-    given = [row for row in made if row["attack"] == attacks.RELEARNINGS]
+    settings.pop(attacks.SWEEP_ATTACK)  # of relearnings that were given: not this model's worst, which stays kept
+    given = [row for row in made if row["attack"] == attacks.SWEEP_ATTACK]
     shares = _keep_shares(key, started, settings, [row for row in made if row not in given], store)
-    return [row for row in shares if row["attack"] != attacks.RELEARNINGS] + given, results
+    return [row for row in shares if row["attack"] != attacks.SWEEP_ATTACK] + given, results
 
 
 def _keep_attackers(key: str, worst: list[dict[str, Any]], seed: int, store: Storage) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.robustness.attacks import ATTACKS, NO_ATTACK, RECOVERY_MEASURE, RELEARNINGS, SECOND_HALF, is_relearning
+from trainables.robustness.attacks import ATTACKS, NO_ATTACK, RECOVERY_MEASURE, SECOND_HALF, SWEEP_ATTACK, is_relearning
 from trainables.storage.atomic_files import parse_json_object
 from trainables.storage.file_names import ATTACK_RESULTS_FILE
 from trainables.storage.folder_storage import Storage
@@ -40,11 +40,11 @@ def list_recoveries(model: Results, target: Results, retain: Results | None) -> 
             after, learnt = _read(model, name, step), _read(retain, name, step)
             row = {"attack": name, "step": int(step), "lr": rate, "title": attack.title}
             if rate:
-                row["title"] += f", around lr {rate:g}" if name == RELEARNINGS else f" (lr {rate:g}), step {step}"
+                row["title"] += f", around lr {rate:g}" if name == SWEEP_ATTACK else f" (lr {rate:g}), step {step}"
             row |= {"before": before, "after": after, "retain_before": unseen, "retain": learnt}
             row["target"] = full if is_relearning(name) else _read(target, name, step)
             gain = (learnt or 0.0) - (unseen or 0.0)
-            if name == RELEARNINGS:
+            if name == SWEEP_ATTACK:
                 row |= {"worst": made[0]["points"][step], "retain_worst": made[-1]["points"][step] if retain else None}
             found.append(row | {"share": recovered_share(before or 0.0, after or 0.0, full or 0.0, gain)})
     return found

@@ -50,7 +50,7 @@ class AttackRunner:
     device: Any
     attackers: attacks.RelearningAttackSet | None = None
     samples: int = 0
-    """Of each answer, by `attacks.SAMPLING`."""
+    """Of each answer, by `attacks.SAMPLE_ATTACK`."""
 
     @cached_property
     def evaluation_rows(self) -> Mapping[str, list[Row]]:
@@ -87,9 +87,9 @@ class AttackRunner:
         found["scored"] = "answers alone"
         if attacks.is_relearning(name):
             found |= {"lr": self.lr, "seed": self.seed, "steps": list(attacks.RELEARNING_STEPS)}
-        if name == attacks.ANSWER_SAMPLES:
+        if name == attacks.SAMPLE_ATTACK:
             found |= {"samples": self.samples, "seed": self.seed}
-        if name == attacks.RELEARNINGS:
+        if name == attacks.SWEEP_ATTACK:
             found |= self.relearnings.model_dump(mode="json")
         return found
 
@@ -127,7 +127,7 @@ class AttackRunner:
         if name == "template":
             template = "llama2" if template == "plain" else "plain"
         encoder = make_encoder(template, tokenizer)  # without a dialect: the answers alone are scored
-        if name == attacks.RELEARNINGS:
+        if name == attacks.SWEEP_ATTACK:
             return self._sweep(network, model, encoder)
         if attacks.is_relearning(name):
             learns, points = str(attacks.ATTACKS[name].learns), PointMetrics()
@@ -141,7 +141,7 @@ class AttackRunner:
             asked = [{"question": row["paraphrased_question"], "answer": row["answer"]} for row in self.forget_rows]
         elif name == "prefix":
             encoder = replace(encoder, prefix=attacks.ANSWER_PREFIX)
-        elif name == attacks.ANSWER_SAMPLES:
+        elif name == attacks.SAMPLE_ATTACK:
             return {"points": self._sample(network, encoder)}
         elif name in ("int8", "nf4"):
             fake_quantize_weights(network, name)

@@ -19,7 +19,7 @@ RELEARNING_BATCH_SIZE = 32
 RECOVERY_MEASURE = "extraction_strength"
 NO_ATTACK, SECOND_HALF = "none", "second half"
 """What was measured before any attack, and there of the rows that `relearn_half` is measured on."""
-RELEARNINGS, ANSWER_SAMPLES, WORST_FILE = "sweep", "sampling", "attackers.json"
+SWEEP_ATTACK, SAMPLE_ATTACK, WORST_FILE = "sweep", "sampling", "attackers.json"
 """The worst of several relearnings; sampled answers (leak@k, none of ATTACKS); the file of the worst relearnings."""
 RATE_FACTORS = (0.25, 1.0, 4.0)
 """Learning rates of a sweep over the one that trained the target model."""
@@ -96,7 +96,7 @@ def choose_attacks(names: Sequence[str], field: str) -> list[str]:
             raise InputError(f"{field}: unknown attack '{name}'; {suggest_name(name, ['all', *ATTACKS])}")
     if not given:
         raise InputError(f"{field}: name {ATTACK_CHOICES_TEXT}")
-    every = [name for name in ATTACKS if name != RELEARNINGS or name in given]
+    every = [name for name in ATTACKS if name != SWEEP_ATTACK or name in given]
     return every if "all" in given else given
 
 

@@ -16,7 +16,7 @@ from trainables.config.trial import Trial
 from trainables.methods import method_constants
 
 WEIGHT_BYTES = {"fp32": 4, "bf16": 2}
-STATES_SHARE, TRIAL_SHARE = 0.76, 0.92
+STATES_SHARE, USABLE_SHARE = 0.76, 0.92
 """The shares of a device's memory that states and a whole trial may take: the rest is CUDA's and its allocator's."""
 GRADIENT_BUCKET_ELEMENTS, GATHERED_WEIGHT_ELEMENTS = 500_000_000, 1_000_000_000
 """Elements at the most of DeepSpeed's buffer of gradients, and of weights that ZeRO 3 keeps gathered."""
@@ -98,7 +98,7 @@ def read_usable_machine_memory() -> int:
 
 def compute_usable_gpu_share(resources: Resources) -> float:
     """Return the share of a GPU's memory that a process may take: less than its part, for its neighbours."""
-    return 1.0 if resources.gpus >= 1 else TRIAL_SHARE * resources.gpus
+    return 1.0 if resources.gpus >= 1 else USABLE_SHARE * resources.gpus
 
 
 def parse_model_shape(settings: Mapping[str, Any]) -> ModelShape | None:
@@ -279,7 +279,7 @@ def fit_trial_to_memory(trial: Trial, shape: ModelShape, longest: int, memory: f
     if stage is None:
         stage = choose_fitting_zero_stage(trial, shape.parameter_count, _count_trained(trial, shape), memory)
     length = max(longest, find_loss_padding_length(trial))
-    share, limit = trial.training.batch_size // resources.ranks, None if memory is None else TRIAL_SHARE * memory
+    share, limit = trial.training.batch_size // resources.ranks, None if memory is None else USABLE_SHARE * memory
     rows = resources.micro_batch or share
     whole = estimate_peak(trial, shape, stage, rows, length, limit)
     if resources.micro_batch is None and limit is not None and whole.training_bytes > limit:

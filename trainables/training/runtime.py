@@ -66,7 +66,7 @@ def choose_process_token_budget(resources: Resources, network: Any) -> int:
     room = None
     if network.device.type == "cuda":
         whole = resources.gpu_memory * 1e9 if resources.gpu_memory else device_memory(network.device)
-        room = memory.TRIAL_SHARE * whole * min(1.0, resources.gpus) - torch.cuda.memory_allocated(network.device)
+        room = memory.USABLE_SHARE * whole * min(1.0, resources.gpus) - torch.cuda.memory_allocated(network.device)
     shape = memory.parse_model_shape(network.config.to_dict())
     return memory.choose_evaluation_token_budget(resources, shape, network.dtype.itemsize, room)
 

@@ -225,7 +225,7 @@ def test_questions_that_are_lost_or_were_never_answered_are_named() -> None:
     more = [asked | {"row": 8, "said": None, "kept": None}, asked | {"row": 9, "is_text": True, "kept": None}]
     more.append(asked | {"task": "forget", "row": 1})
     lost, told = own.list_lost_and_uncounted_rows(pd.DataFrame(rows + more))
-    assert lost.endswith("says them no longer: row 3 of those measured as retain.")
+    assert lost == "No longer said by the model: row 3 of those measured as retain."
     assert told.endswith("the target model did not say them: rows 2, 4 of those measured as retain.")
     by_memory = [one | {"kept": one["kept"] and 0.7} for one in rows]
     without_target = [one | {"kept": None} for one in rows]

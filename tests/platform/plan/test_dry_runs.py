@@ -69,8 +69,12 @@ def dry_run(name: str, place: Path, *options: object) -> str:
     return done.stdout
 
 
+def test_every_sweep_is_here() -> None:
+    assert set(FACTS) == set(spaces.list_sweep_names())
+
+
 @pytest.mark.usefixtures("no_network")
-@pytest.mark.parametrize("name", spaces.list_sweep_names())
+@pytest.mark.parametrize("name", FACTS)
 def test_facts_of_each_sweep(name: str, tmp_path: Path) -> None:
     """Disk by hand for tofu_phi_uwc, in GB: 8 studies keep one model of 1.418 x 2, three made models have 1.418 x 4."""
     found = json.loads(dry_run(name, tmp_path, "--strategy", "paper", "--json"))

@@ -96,7 +96,9 @@ def test_the_card(kept: Any, exported: Path, trained_inputs: Any) -> None:
     assert f"| retain set | {len(retain)} | `" in body
     assert f"| **model utility** (highest is best) | – | {result['metrics']['model_utility']:.4f} |" in body
     assert f"| step chosen | {result['chosen_step']} |" in body
-    assert all(one in body for one in ("gamma and tau are those of", "| objective.preset | paper |"))
+    assert "gamma and tau are those of Gradient Rectified Unlearning" in body
+    assert "| objective.beta | 0.1 |" in body
+    assert "objective.retain_coefficient" not in body
 
 
 def test_the_card_tells_what_attacks_brought_back(kept: Any, exported: Path, tmp_path: Path) -> None:

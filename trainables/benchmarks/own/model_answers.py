@@ -37,7 +37,7 @@ def read_neutral_prompts() -> tuple[str, ...]:
 
 def make_answers_id(model: Model, template: str, precision: str) -> str:
     """Return the hex digits that name a model's answers to the prompts, asked by a template."""
-    settings = [hashed_settings(model), template, precision, ANSWER_TOKENS, "as said"]  # secrets were replaced once
+    settings = [hashed_settings(model), template, precision, ANSWER_TOKENS, "as said"]  # before: without secrets
     return hash_json([*settings, *read_neutral_prompts()])[:12]
 
 

@@ -10,6 +10,7 @@ from trainables.benchmarks import selection
 from trainables.common.wording import escape_markdown
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.trial import Trial
+from trainables.methods.method_constants import resolve_constants
 
 CARD_TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 
@@ -27,8 +28,13 @@ def render_model_card(facts: dict[str, Any], trial: Trial) -> str:
         datasets=_hub_data(trial) or None,
         model_name=trial.label(),
     )
-    parts = {"task_vector": trial.task_vector} if trial.task_vector else {}
-    parts = parts or {"objective": trial.objective, "training": trial.training, "rectifier": trial.rectifier}
+    constants = vars(resolve_constants(trial.method, trial.objective, trial.benchmark.split))
+    parts: dict[str, Any] = {"task_vector": trial.task_vector} if trial.task_vector else {}
+    parts = parts or {
+        "objective": [(name, constants.get(name)) for name in METHODS[trial.method].reads],  # no `idk`, a place
+        "training": trial.training,
+        "rectifier": trial.rectifier,
+    }
     settings = {f"{part}.{name}": value for part, section in parts.items() for name, value in section}
     values = facts | {
         "plain": escape_markdown,
