@@ -72,6 +72,7 @@ def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: 
     [
         ({"template": "lama2"}, "unknown template 'lama2'; did you mean 'llama2'? known: llama2, phi, llama3, qwen,"),
         ({"dialect": "papper"}, "dialect: |'paper' or 'open-unlearning'|(got 'papper')"),
+        ({"split": "forget5"}, "unknown split 'forget5'; did you mean 'forget05'? known: forget01, forget05"),
         ({"data": "./nowhere"}, "benchmark.data: no folder './nowhere', looked for at /|(give a folder, or a hub id"),
         ({"model": "./nowhere"}, "--model: no model folder './nowhere' (give a folder or a hub id)"),
         ({"retain_evaluation": "nowhere.json"}, "--retain-evaluation: nowhere.json is not the output of"),
@@ -84,6 +85,24 @@ def test_bad_input_is_told_in_one_message(run: Run, change: dict[str, str], word
     assert_refused(run(**change), *words.split("|"))
 
 
+def spoiled(trial_inputs: Any, folder: Path, config: str, text: str | None) -> Path:
+    shutil.copytree(trial_inputs.data, folder)
+    (folder / f"{config}.json").unlink() if text is None else (folder / f"{config}.json").write_text(text)
+    return folder
+
+
+def test_bad_rows_and_an_incomplete_model_are_told(trial_inputs: Any, run: Run, tmp_path: Path) -> None:
+    data = spoiled(trial_inputs, tmp_path / "rows", "forget25_perturbed", '{"question": "a", "answer": "b"}')
+    assert_refused(run(data=data), "benchmark.data: row 1 of forget25_perturbed in", "its columns: question, answer")
+    data = spoiled(trial_inputs, tmp_path / "none", "retain_perturbed", None)
+    assert_refused(run(data=data), "benchmark.data: ", "has no retain_perturbed.json, .jsonl or .parquet; it has")
+    shutil.copytree(trial_inputs.target, tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    assert_refused(
+        run(model=tmp_path / "model"), f"--model: model folder {tmp_path / 'model'} has no tokenizer.json; it has"
+    )
+
+
 def test_a_retain_evaluation_of_something_else_is_refused(
     trial_inputs: Any, run: Run, evaluated: Path, tmp_path: Path
 ) -> None:
@@ -93,8 +112,8 @@ def test_a_retain_evaluation_of_something_else_is_refused(
         atomic_files.write_json(tmp_path / "other.json", other)
         done = run(retain_evaluation=tmp_path / "other.json")
         assert_refused(done, "--retain-evaluation: ", f"was made with {field} '{value}'")
-    file = shutil.copytree(trial_inputs.data, tmp_path / "data") / "forget25_perturbed.json"
-    file.write_text(file.read_text().replace("born", "bred"))
-    assert_refused(run(data=file.parent, retain_evaluation=evaluated), "was made on other forget rows than")
+    text = (trial_inputs.data / "forget25_perturbed.json").read_text()
+    data = spoiled(trial_inputs, tmp_path / "data", "forget25_perturbed", text.replace("born", "bred"))
+    assert_refused(run(data=data, retain_evaluation=evaluated), "was made on other forget rows than")
     atomic_files.write_json(tmp_path / "bf16.json", json.loads(evaluated.read_text()) | {"precision": "bf16"})
     assert "--retain-evaluation is of bf16, this is of fp32" in run(retain_evaluation=tmp_path / "bf16.json").stderr

@@ -92,12 +92,20 @@ def test_diverging_trial_is_a_result_and_exit_status_1(
     assert '"status": "diverged"' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("section", ["benchmark", "target"])
-def test_inputs_that_are_not_what_was_planned(trial: Trial, section: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"benchmark": {"fingerprint": "files:0"}}, "has changed since this trial was planned"),
+        ({"target": {"fingerprint": "files:0"}}, "has changed since this trial was planned"),
+        ({"benchmark": {"dialect": "open-unlearning"}}, "was made with dialect 'paper'"),
+    ],
+)
+def test_inputs_that_are_not_what_was_planned(trial: Trial, change: dict[str, Any], said: str, tmp_path: Path) -> None:
     document = trial.model_dump()
-    document[section]["fingerprint"] = "files:0"
+    for section, settings in change.items():
+        document[section] |= settings
     changed = Trial.model_validate(document)
-    with pytest.raises(InputError, match="has changed since this trial was planned"):
+    with pytest.raises(InputError, match=said):
         run.run(write_config(tmp_path, changed), str(tmp_path / "runs"))
     assert Storage(tmp_path / "runs").result(changed.id()) is None
 
