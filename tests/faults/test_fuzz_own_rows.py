@@ -117,4 +117,4 @@ def test_rows_are_refused_or_learnt(count: int, tmp_path: Path) -> None:
         except Exception as error:
             problems.append(f"seed {seed}: {part}, {described}: planned, then {error!r:.300}")
     assert problems == []
-    assert taken > count / 10, "nearly every file is refused"
+    assert taken >= count // 10, "nearly every file is refused"
