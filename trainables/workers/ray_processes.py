@@ -29,14 +29,14 @@ class OneRankTrialActor(tune.Trainable):
         self._take(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take the next trial, quickly: Tune gives a trial up whose actor is lost during its reset."""
         self._take(new_config)
-        if not gc.get_freeze_count():
-            gc.collect()  # what a trial that was stopped has left in cycles would stay for good
-            gc.freeze()  # libraries make a million objects, which the four collections of each trial need not look at
+        self.reused = True
         return True
 
     def _take(self, new_config: dict[str, Any]) -> None:
         self.events: Iterator[dict[str, Any]] | None = None
+        self.reused = False
         self.given = new_config
         self.trial = Trial.model_validate_json(new_config["trial"])
         self.store = open_storage_unchecked(new_config["storage"])
@@ -48,6 +48,9 @@ class OneRankTrialActor(tune.Trainable):
         key = self.trial.id()
         try:
             if self.events is None:
+                if self.reused and not gc.get_freeze_count():
+                    gc.collect()  # what a trial that was stopped has left in cycles would stay for good
+                    gc.freeze()  # libraries make a million objects, which each trial's four collections need not see
                 if self.store.result(key) is None and progress.runs_on_this_machine(self.store.trial(key)):
                     time.sleep(REPORT_INTERVAL_SECONDS)
                     return {"id": key, "done": False, "phase": "waiting", "step": 0, "steps": 0}

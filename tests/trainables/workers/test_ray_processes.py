@@ -79,6 +79,7 @@ class Cycle:
     itself: Any
 
 
+@pytest.mark.usefixtures("runs")
 def test_what_a_stopped_trial_has_left_in_cycles_is_freed(store: Storage) -> None:
     """Such as DeepSpeed's engine, with its GPU memory, though what lies there is not collected from the next one on."""
     worker, left = actor(store), weakref.WeakSet[Any]()
@@ -89,6 +90,8 @@ def test_what_a_stopped_trial_has_left_in_cycles_is_freed(store: Storage) -> Non
     del engine
     try:
         assert worker.reset_config(worker.given)
+        assert not gc.get_freeze_count(), "a reset is quick"
+        assert worker.step()["done"]
         assert gc.get_freeze_count()
         gc.collect()
         assert not left
