@@ -99,7 +99,7 @@ def tabulate_forget_rows(measured: pd.DataFrame) -> pd.DataFrame:
 def list_lost_and_uncounted_rows(measured: pd.DataFrame) -> list[str]:
     """Return which questions that are to be kept are lost, and which do not count: the target model never said them.
 
-    Nothing of sets in which another measure counts (kept_answers.mark_kept_answers), whose shares are no 0 or 1.
+    Nothing of sets in which another measure counts (kept_answers.score_answers_to_keep), whose shares are no 0 or 1.
     """
     found = []
     for task in SETS_TO_KEEP:
