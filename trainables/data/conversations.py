@@ -66,10 +66,7 @@ class Encoder:
 
     def render_prompt(self, question: Question) -> str:
         """Return the text that a model is given. Raises InputError where the template refuses the turns."""
-        if self.template is None:
-            return self._apply(question, None) + self.prefix
-        tag = "" if self.tag_is_answer else self.template.answer_tag
-        return self.template.before + join_turns(question) + self.template.after + tag + self.prefix
+        return self._render(question, None) + self.prefix
 
     def encode_prompts(self, questions: Sequence[Question]) -> list[tuple[int, ...]]:
         texts = map(self.render_prompt, map(self._strip_start, questions))
@@ -129,18 +126,16 @@ class Encoder:
     @cached_property
     def probe(self) -> Question:
         """Return a question to look at the template with: after a system turn, where it demands one."""
-        for question in (QUESTION_SLOT, (("system", SYSTEM), ("user", QUESTION_SLOT))) if self.template is None else ():
+        for question in (QUESTION_SLOT, (("system", SYSTEM), ("user", QUESTION_SLOT))):
             with suppress(InputError):
-                self._apply(question, None)
+                self._render(question, None)
                 return question
         return QUESTION_SLOT
 
     @cached_property
     def layout(self) -> AnswerLayout:
         """Return what the template writes around an answer. Raises InputError if it loses or repeats a part."""
-        if self.template is not None:
-            return AnswerLayout(0, self.template.answer_tag if self.tag_is_answer else "", self.template.answer_end)
-        prompt, whole = self._apply(self.probe, None), self._apply(self.probe, ANSWER_SLOT)
+        prompt, whole = self._render(self.probe, None), self._render(self.probe, ANSWER_SLOT)
         counts = prompt.count(QUESTION_SLOT), whole.count(QUESTION_SLOT), whole.count(ANSWER_SLOT)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, whole, strict=False)))
         if counts != (1, 1, 1) or ANSWER_SLOT in prompt or same < prompt.index(QUESTION_SLOT) + len(QUESTION_SLOT):
@@ -177,20 +172,24 @@ class Encoder:
         (given, _), (ids, _) = self._tokenize([prompt, self._render_whole(self.probe, ANSWER_SLOT, prompt).text])
         return ids[: len(given)] != given
 
-    @property
-    def _chat_template(self) -> str:
-        found = self.tokenizer.chat_template
-        return found if isinstance(found, str) else (found or {}).get("default", "")
+    def _render(self, question: Question, answer: str | None) -> str:
+        """Return the whole conversation by the template; without an answer, the prompt."""
+        if self.template is None:
+            return self._apply_chat_template(question, answer)
+        text = self.template.before + join_turns(question) + self.template.after
+        if answer is None:
+            return text if self.tag_is_answer else text + self.template.answer_tag
+        return text + self.template.answer_tag + answer + self.template.answer_end
 
-    def _apply(self, question: Question, answer: str | None) -> str:
+    def _apply_chat_template(self, question: Question, answer: str | None) -> str:
         """Return the turns by the tokenizer's chat template, without reasoning, at a fixed date."""
         turns = [{"role": role, "content": text} for role, text in list_turns(question)]
         if answer is not None:
             turns.append({"role": "assistant", "content": answer})
-        template = self._chat_template
-        if "strftime_now" in template:
-            template = templates.FIXED_DATE_MACRO + template
         try:
+            template = self.tokenizer.get_chat_template()
+            if "strftime_now" in template:
+                template = templates.FIXED_DATE_MACRO + template
             with deadlines.interrupt_after(deadlines.TEMPLATE_TIMEOUT):
                 text = self.tokenizer.apply_chat_template(
                     turns,
@@ -204,9 +203,8 @@ class Encoder:
                 raise ValueError(f"it writes {len(text)} characters")
             return text
         except Exception as error:
-            why = (
-                f": {first_error_line(error)}" if question == QUESTION_SLOT else ""
-            )  # the template's words may quote a row
+            # the template's words may quote a row
+            why = f": {first_error_line(error)}" if question == QUESTION_SLOT else ""
             if not why and isinstance(question, str) and self.probe != QUESTION_SLOT:
                 why = ": it demands a system turn in front"
             raise InputError(
@@ -215,22 +213,15 @@ class Encoder:
 
     def _render_whole(self, question: Question, answer: str, prompt: str) -> RenderedConversation:
         """Return the whole conversation. Raises InputError where the template loses or changes a part of it."""
-        layout = self.layout
-        if self.template is not None:
-            text = prompt + self.template.answer_tag * self.tag_is_answer + answer
-            return RenderedConversation(text + layout.tail, len(prompt), len(prompt) + len(layout.lead), len(text))
-        text, asked = self._apply(question, answer), len(prompt) - len(self.prefix) - layout.dropped
+        layout, shift = self.layout, len(self.prefix)
+        text, asked = self._render(question, answer), len(prompt) - shift - layout.dropped
         first, stop = asked + len(layout.lead), len(text) - len(layout.tail)
         same = text.startswith(prompt[:asked]) and text.endswith(layout.tail)
         same = same and text[first:stop].strip() == answer.strip()
         if not same or any(turn.strip() not in prompt for _, turn in list_turns(question)):
             raise InputError(f"the model's chat template loses or changes a part of the conversation; {TEMPLATE_HINT}")
-        if not self.prefix:
-            return RenderedConversation(text, asked, first, stop)
-        shift = len(self.prefix)
-        return RenderedConversation(
-            text[:first] + self.prefix + text[first:], first + shift, first + shift, stop + shift
-        )
+        text, begin = text[:first] + self.prefix + text[first:], first if self.prefix else asked
+        return RenderedConversation(text, begin + shift, first + shift, stop + shift)
 
     def _tokenize(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
         """Yield ids and offsets of each text, with the start token that the tokenizer adds to our own templates."""
@@ -270,7 +261,7 @@ def make_encoder(name: str, tokenizer: Any, *, tag_is_answer: bool = False, whol
     """Return the encoder of a template. Raises InputError where the tokenizer lacks what it needs."""
     templates.check_template_name(name)
     encoder = Encoder(tokenizer, None if name == CHAT else TEMPLATES[name], tag_is_answer, whole_tail)
-    if name == CHAT and not encoder._chat_template:
+    if name == CHAT and not tokenizer.chat_template:
         raise InputError(f"benchmark.template: the model's tokenizer has no chat template; {TEMPLATE_HINT}")
     if not encoder.end_tokens:
         raise InputError("tokenizer: it has no end-of-sequence token; set eos_token in its tokenizer_config.json")
