@@ -17,7 +17,7 @@ from tabulate import tabulate
 from platform.state import lock, manifest
 from platform.state.manifest import format_resume_command
 from platform.state.trial_outcomes import ResultsByTrial, normalise_failure_cause, read_trial_results
-from trainables.benchmarks.verdict import choose_and_judge_trial
+from trainables.benchmarks.selection import choose_and_judge_trial
 from trainables.common import cli, process_identity
 from trainables.common.wording import format_bytes, format_count, format_duration
 from trainables.config.trial import Trial

@@ -116,11 +116,11 @@ def _check_model(subject: Model, asked: Benchmark) -> Model:
     """Return the model with its fingerprint. Raises InputError where it cannot be asked these rows."""
     model_files.check_if_local_model(subject, field="--model")
     subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject)})
-    fitting = model_checks.find_model_problems(asked, subject, "--model")
-    for line in fitting.warnings:
+    problems, warnings = model_checks.find_model_problems(asked, subject, "--model")
+    for line in warnings:
         cli.print_line(f"warning: {line}", error=True)
-    if fitting.problems:
-        raise InputError("; ".join(fitting.problems))
+    if problems:
+        raise InputError("; ".join(problems))
     return subject
 
 

@@ -13,7 +13,7 @@ from analysis.stats.chosen_settings import SHORT_NAMES, rank_by_label_order
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import get_benchmark
 from trainables.benchmarks.own.kept_answers import SETS_TO_KEEP
-from trainables.benchmarks.verdict import choose_and_judge_trial
+from trainables.benchmarks.selection import choose_and_judge_trial
 from trainables.common.wording import format_row_numbers
 from trainables.storage.file_names import ROWS
 from trainables.storage.opening import format_storage_option

@@ -198,9 +198,9 @@ def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: SplitR
     problems, warnings = ProblemCollector(), []
     asked = {(benchmarks[split], one.model): one.role for split, found in references.items() for one in found}
     for (benchmark, model), role in asked.items():
-        fitting = model_checks.find_model_problems(benchmark, model, "target" if role == "original" else role)
-        problems.found += fitting.problems
-        warnings += fitting.warnings
+        wrong, odd = model_checks.find_model_problems(benchmark, model, "target" if role == "original" else role)
+        problems.found += wrong
+        warnings += odd
     problems.found = list(dict.fromkeys(problems.found))
     problems.raise_if_any()
     return tuple(dict.fromkeys(warnings))

@@ -8,7 +8,7 @@ from platform.plan.plan import Plan
 from platform.state.trial_outcomes import read_target_evaluations, read_target_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.benchmarks.verdict import choose_and_judge_trial
+from trainables.benchmarks.selection import choose_and_judge_trial
 from trainables.common.errors import last_error_line
 from trainables.config.trial import Trial
 from trainables.robustness import attacks

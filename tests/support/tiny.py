@@ -124,7 +124,7 @@ def encode_rows(tokenizer: Any, rows: Any, template: str, dialect: Any, max_leng
     from trainables.benchmarks import tofu
     from trainables.config.settings import Benchmark
 
-    encoder = tofu.rows.make_dialect_encoder(Benchmark(template=template, dialect=dialect), tokenizer)
+    encoder = tofu.TofuBenchmark().make_encoder(Benchmark(template=template, dialect=dialect), tokenizer)
     return encoder.encode([(row["question"], row["answer"]) for row in rows], max_length=max_length)
 
 

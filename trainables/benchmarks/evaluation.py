@@ -35,7 +35,7 @@ def evaluate(
     with report_progress_to(report):
         measure = chosen.measure_some_rows if most else chosen.measure
         metrics, records = measure(network, tokenizer, benchmark, reference, **how)
-    measures.add_row_measures(benchmark, records, records)
+    records = measures.add_row_measures(benchmark, records)
     columns = dict.fromkeys(name for row in records for name in row)
     records = [columns | row for row in records]
     added = measures.aggregate_measures(benchmark, records, chosen.COMPARED_TASKS)

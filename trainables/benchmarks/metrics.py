@@ -1,11 +1,15 @@
-"""Statistics from per-row and per-token numbers, without torch.
+"""ROUGE, and statistics from per-row and per-token numbers, without torch.
 
 Shapes: n questions, k wrong answers each. Losses are mean negative log-likelihoods of a token, in nats.
 """
 
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
+from unicodedata import category, normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +21,11 @@ MAX_EXPONENT = 700.0
 """exp of it is still finite in float64: ratios of collapsed models end there instead of at infinity."""
 OPEN_UNLEARNING_EPSILON = 1e-10
 """open-unlearning adds this to the denominators of its ratios; a collapsed model's values depend on it."""
+UNSPACED_SCRIPTS = re.compile(
+    "[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese, Japanese
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"  # Thai, Lao, Burmese, Khmer
+)
+"""Characters of scripts that put no spaces between words."""
 
 
 def truth_ratio(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
@@ -93,3 +102,36 @@ def auc(lower: Sequence[float], higher: Sequence[float]) -> float:
 
     statistic: Any = stats.mannwhitneyu(higher, lower).statistic
     return float(statistic) / (len(lower) * len(higher))
+
+
+@cache
+def make_rouge_scorer(*kinds: str, stemmer: bool = True, any_script: bool = False) -> Any:
+    """Return rouge-score's scorer of these kinds (`rouge1`, `rougeL`), over its own words or those of any script."""
+    from nltk.stem.porter import PorterStemmer
+    from rouge_score.rouge_scorer import RougeScorer
+
+    words = AnyScriptTokenizer if any_script else AsciiTokenizer
+    return RougeScorer(list(kinds), tokenizer=words(lru_cache(2**16)(PorterStemmer().stem)) if stemmer else None)
+
+
+@dataclass(frozen=True)
+class AsciiTokenizer:
+    """rouge-score's words: runs of a-z and 0-9, those of more than three characters by their stem."""
+
+    stem: Callable[[str], str]
+
+    def tokenize(self, text: str) -> list[str]:
+        from rouge_score.tokenize import tokenize
+
+        return tokenize(text, self)
+
+
+class AnyScriptTokenizer(AsciiTokenizer):
+    """Words of any script, letters, digits and their marks; scripts without spaces count by the character."""
+
+    def tokenize(self, text: str) -> list[str]:
+        marked = "".join(
+            f" {char} " if UNSPACED_SCRIPTS.match(char) else char if char.isalnum() or category(char)[0] == "M" else " "
+            for char in normalize("NFC", text.lower())
+        )
+        return [self.stem(word) if len(word) > 3 else word for word in marked.split()]

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from trainables import benchmarks
 from trainables.benchmarks.base import Row
@@ -24,48 +24,44 @@ POSITION_LIMIT_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_s
 ROW_LIMIT = 200
 
 
-class ErrorsAndWarnings(NamedTuple):
-    """What is wrong, and what is odd: a line each."""
+def find_model_problems(benchmark: Benchmark, model: Model, name: str) -> tuple[list[str], list[str]]:
+    """Return what is wrong with a model's tokenizer, template and positions for the rows, and what is odd: lines.
 
-    problems: list[str]
-    warnings: list[str]
-
-
-def find_model_problems(benchmark: Benchmark, model: Model, name: str = "target") -> ErrorsAndWarnings:
-    """Return what is wrong with a model's tokenizer, template and positions for the rows. `name`: of the model."""
-    found, chosen = ErrorsAndWarnings([], []), benchmarks.get_benchmark(benchmark.name)
+    `name`: of the model.
+    """
+    problems, warnings, chosen = list[str](), list[str](), benchmarks.get_benchmark(benchmark.name)
     folder = typed_paths.expand_home(model.tokenizer or model.path)
     if not typed_paths.is_file(folder / "tokenizer.json"):
-        return found
+        return problems, warnings
     try:
         place = typed_paths.expand_home(model.path)
         config = atomic_files.read_json(place / "config.json") or {}
         config |= config.get("text_config") or {}
         tokenizer = _load_tokenizer(folder, config)
         tokenizer.name_or_path = str(place)
-        found.warnings.extend(_describe_generation(place, name))
+        warnings += _describe_generation(place, name)
         fetched = benchmark.name != "own" and not typed_paths.is_folder(benchmark.data)
         forget, retain = ([], []) if fetched else chosen.training_rows(benchmark)
         sides = {"forget": forget, "retain": retain}
         if beyond := _find_token_beyond(tokenizer, config.get("vocab_size") or sys.maxsize, [*forget, *retain]):
-            found.problems.append(f"{name}: {beyond}")
+            problems.append(f"{name}: {beyond}")
         if not chosen.ASKS_BY_TEMPLATE:
-            return found
+            return problems, warnings
         encoder = chosen.make_encoder(benchmark, tokenizer)
         positions = next((config[key] for key in POSITION_LIMIT_KEYS if isinstance(config.get(key), int)), 0)
         for part, rows in sides.items():
-            found.warnings.extend(_describe_special_tokens(tokenizer, part, rows))
+            warnings += _describe_special_tokens(tokenizer, part, rows)
             asked = {f"{part} row {number}": row for number, row in enumerate(rows[:ROW_LIMIT], 1) if "text" not in row}
             pairs = [(row["question"], row["answer"]) for row in asked.values()]
             encoder.encode(pairs, max_length=sys.maxsize, names=[*asked])  # a template may lose a part, or refuse
             if benchmark.name == "own" and positions and (long := _find_long_rows(encoder, rows, positions)):
-                found.problems.append(
+                problems.append(
                     f"{part}: more tokens than the {positions} positions of {name}: {format_row_numbers(long)}; "
                     "shorten or leave them out"
                 )
     except InputError as error:
-        found.problems.append(str(error))
-    return found
+        problems.append(str(error))
+    return problems, warnings
 
 
 def _load_tokenizer(folder: Path, config: dict[str, Any]) -> Any:

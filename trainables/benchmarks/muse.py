@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.benchmarks import base, measures, metrics, rouge_words
+from trainables.benchmarks import base, measures, metrics
 from trainables.benchmarks.base import EvaluationTokens, Examples, Goal, Metrics, Records, Row, TrainingSize
 from trainables.common.errors import InputError, TrialDiverged
 from trainables.common.fingerprints import hash_json
@@ -35,7 +35,6 @@ VERBMEM_ANSWER_TOKENS, KNOWMEM_ANSWER_TOKENS = 128, 32
 VERBMEM_PROMPT_TOKENS, KNOWMEM_PROMPT_TOKENS, PRIVLEAK_TEXT_TOKENS = 200, 600, 2000
 STOP_WORDS = ("\n\n", "\nQuestion", "Question:")
 AUC_FIELD, DIGEST_FIELD = "privleak_auc", "privleak_rows_digest"
-COLUMNS_NOT_STORED = ("losses", "hits", "least_strength", "standardised", "answer_text")
 
 
 @dataclass(frozen=True)
@@ -133,8 +132,7 @@ class MuseBenchmark(base.BenchmarkBase):
         if measures.requested_measures(benchmark).keys() & {"extraction_strength", "exact_memorisation"}:
             _score_passages(network, tokenizer, benchmark, records, token_budget)
         records += _likelihoods(network, tokenizer, benchmark, token_budget)
-        measures.add_row_measures(benchmark, records, records)
-        records = [{name: value for name, value in row.items() if name not in COLUMNS_NOT_STORED} for row in records]
+        records = measures.add_row_measures(benchmark, records)
         return aggregate_metrics(records, benchmark, reference), records
 
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: float | None, which: int) -> Metrics:
@@ -204,7 +202,7 @@ def _generated(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget:
     from trainables.inference import generation
 
     asked, rules = _ask(benchmark, tokenizer), RULES[benchmark.dialect]
-    scorer = rouge_words.make_rouge_scorer("rougeL", stemmer=rules.stemmer)
+    scorer = metrics.make_rouge_scorer("rougeL", stemmer=rules.stemmer)
     for verbatim, length in ((True, VERBMEM_ANSWER_TOKENS), (False, KNOWMEM_ANSWER_TOKENS)):
         chosen = [row for row in asked if (row["task"] == "verbmem_f") == verbatim]
         prompts = [text_blocks.tokenize_text(tokenizer, row["question"]) for row in chosen]

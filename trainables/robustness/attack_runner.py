@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from trainables import benchmarks
-from trainables.benchmarks import Metrics, Records, Row, rouge_words
+from trainables.benchmarks import Metrics, Records, Row, metrics
 from trainables.benchmarks.tofu import aggregates, rows, score_answers
 from trainables.common import provenance
 from trainables.common.errors import TrialDiverged, is_out_of_memory
@@ -153,7 +153,7 @@ class AttackRunner:
         budget = KV_CACHE_FACTOR * choose_process_token_budget(self.resources, network)
         torch.manual_seed(self.seed)
         answers = sampling.sample_answers(network, encoder.tokenizer, prompts, self.samples, encoder.end_tokens, budget)
-        scorer = rouge_words.make_rouge_scorer("rougeL")
+        scorer = metrics.make_rouge_scorer("rougeL")
         scores = [
             [scorer.score(row["answer"], text)["rougeL"].recall for text in texts]
             for row, texts in zip(self.question_rows, answers, strict=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from trainables.benchmarks import metrics, rouge_words, tofu
+from trainables.benchmarks import metrics, tofu
 from trainables.common.errors import TrialDiverged
 
 LOGGED = {
@@ -208,7 +208,7 @@ def test_rouge_of_the_published_generations(shared: Path) -> None:
     file = shared / "data" / "tofu_reference_logs" / "llama2-7b_retain90_generations.json"
     if not file.is_file():
         pytest.skip("the shared data has no data/tofu_reference_logs")
-    log, compared, scorer = json.loads(file.read_text()), 0, rouge_words.make_rouge_scorer("rouge1", "rougeL")
+    log, compared, scorer = json.loads(file.read_text()), 0, metrics.make_rouge_scorer("rouge1", "rougeL")
     for part in LOGGED.values():
         for key, (_, text, answer) in log[part].items():
             for kind, score in scorer.score(answer, text).items():

@@ -12,7 +12,7 @@ import torch
 from platform.plan.plan import Plan
 from tests.support import own_rows, small_sweep, tiny
 from trainables.benchmarks.own import model_answers, row_files
-from trainables.benchmarks.own.row import OwnRow
+from trainables.benchmarks.own.facts import OwnRow
 from trainables.common.errors import InputError
 from trainables.data.conversations import make_encoder
 from trainables.storage import atomic_files

@@ -15,7 +15,7 @@ from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_adapter, metrics
 from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
 from trainables.benchmarks.own import kept_answers, row_files, row_scores
-from trainables.benchmarks.own.row import OwnRow
+from trainables.benchmarks.own.facts import OwnRow
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark

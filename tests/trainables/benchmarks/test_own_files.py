@@ -12,7 +12,7 @@ import pytest
 from tests.support import own_rows, tiny
 from tests.support.own_rows import OWN, on
 from trainables.benchmarks.own import row_files
-from trainables.benchmarks.own.row import OwnRow
+from trainables.benchmarks.own.facts import OwnRow
 from trainables.common.errors import InputError
 
 files = own_rows.files

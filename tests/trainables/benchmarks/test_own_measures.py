@@ -11,12 +11,12 @@ from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
 from analysis.stats import row_bootstrap
-from trainables.benchmarks import own, rouge_words
+from trainables.benchmarks import metrics, own
 from trainables.benchmarks.measures.published import MEASURES, extraction_strength
 from trainables.benchmarks.own import kept_answers, row_scores
 from trainables.config.settings import Benchmark
 
-WORDS = rouge_words.AnyScriptTokenizer(PorterStemmer().stem)
+WORDS = metrics.AnyScriptTokenizer(PorterStemmer().stem)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
@@ -83,9 +83,9 @@ PROSE = st.lists(st.sampled_from([*FORMS, "\n", "琥珀"]), max_size=12).map(", 
 @given(PROSE, PROSE)
 def test_rouge_is_that_of_rouge_score(truth: str, text: str) -> None:
     plain = RougeScorer(["rouge1", "rougeL"], use_stemmer=True)
-    assert rouge_words.make_rouge_scorer("rouge1", "rougeL").score(truth, text) == plain.score(truth, text)
+    assert metrics.make_rouge_scorer("rouge1", "rougeL").score(truth, text) == plain.score(truth, text)
     bare = RougeScorer(["rougeL"], use_stemmer=False)
-    assert rouge_words.make_rouge_scorer("rougeL", stemmer=False).score(truth, text) == bare.score(truth, text)
+    assert metrics.make_rouge_scorer("rougeL", stemmer=False).score(truth, text) == bare.score(truth, text)
 
 
 def test_characters_and_marks_of_words() -> None:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.trainables.benchmarks.test_metrics import invented
 from trainables import benchmarks
 from trainables.benchmarks import own, selection, tofu
-from trainables.benchmarks.selection import Candidate
-from trainables.benchmarks.verdict import choose_and_judge_trial
+from trainables.benchmarks.selection import Candidate, choose_and_judge_trial
 from trainables.config.settings import Benchmark, Selection
 
 VALUES = st.sampled_from([0.0, 0.2, 0.45, 0.5, 0.9, 1.0])

@@ -45,7 +45,7 @@ def test_forget05_takes_few_passes_and_one_wave(tofu_data: Path, tofu_models: Pa
     widths = [width for _, width in counted.passes]
     decoding = widths.index(1)
     asked = [row["question"] for rows in tofu.rows.read_evaluation_rows(benchmark).values() for row in rows]
-    prompts = tofu.rows.make_dialect_encoder(benchmark, tokenizer).encode_prompts(asked)
+    prompts = tofu.TofuBenchmark().make_encoder(benchmark, tokenizer).encode_prompts(asked)
     assert counted.passes[decoding - 1][0] == len(prompts) == 200
     assert decoding - 1 <= 4
     assert widths[decoding:] == [1] * (tofu.MAX_GENERATED_TOKENS - min(map(len, prompts)) - 1)

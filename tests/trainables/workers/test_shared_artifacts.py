@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from trainables.benchmarks import get_benchmark
 from trainables.benchmarks.own import model_answers, row_scores
-from trainables.benchmarks.own.row import OwnRow
+from trainables.benchmarks.own.facts import OwnRow
 from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.shared_artifacts import ModelRecipe
 from trainables.data import raw_rows

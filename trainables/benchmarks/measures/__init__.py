@@ -20,6 +20,8 @@ from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 
 ALL, HOLDOUT_SET = "all", "holdout"
+INPUT_COLUMNS = ("losses", "hits", "least_strength", "standardised", "answer_text", "reference_loss")
+"""What measures read of a record and no evaluation keeps: lists as long as the row, and its text."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +95,15 @@ def extract_measure_inputs(scores: Any, dialect: str, example: Example | None = 
     return {"losses": scores.losses, "hits": hits, "least_strength": least, "standardised": scores.standardised}
 
 
-def add_row_measures(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], records: Records) -> None:
-    """Write into each record the measures of its row, as far as the row has what they read."""
+def add_row_measures(benchmark: Benchmark, records: Records, private: Sequence[str] = ()) -> Records:
+    """Return the records with their measures, as far as they have what these read, less INPUT_COLUMNS and `private`."""
     for name, measure in reported_measures(benchmark).items():
-        for row, record in zip(rows, records, strict=True):
-            if measure.tasks and row["task"] not in measure.tasks:
+        for record in records:
+            if measure.tasks and record["task"] not in measure.tasks:
                 continue
-            if all(row.get(column) is not None for column in measure.reads):
-                record[measure.column or name] = measure.score(row)
+            if all(record.get(column) is not None for column in measure.reads):
+                record[measure.column or name] = measure.score(record)
+    return [{name: row[name] for name in row if name not in (*INPUT_COLUMNS, *private)} for row in records]
 
 
 def aggregate_measures(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trainables.benchmarks import metrics, rouge_words
+from trainables.benchmarks import metrics
 from trainables.benchmarks.measures import Measure
 
 TOFU_ONLY, MUSE_AND_TOFU = ("tofu",), ("muse", "tofu")
@@ -28,7 +28,7 @@ def extraction_strength(hits: Sequence[bool]) -> float:
 
 def rouge_recall(truth: str, text: str, *, any_script: bool = False) -> float:
     """Return ROUGE-L recall (Lin, 2004) with stems; `any_script`: over words of any script."""
-    scorer = rouge_words.make_rouge_scorer("rougeL", any_script=any_script)
+    scorer = metrics.make_rouge_scorer("rougeL", any_script=any_script)
     return scorer.score(truth, text)["rougeL"].recall
 
 

@@ -1,4 +1,4 @@
-"""Facts as words: whether a text names one, and which part of an answer it is. Imports no torch.
+"""Own rows, and their facts as words: whether a text names one, and which part of an answer it is. Imports no torch.
 
 Texts are compared as TriviaQA's scorer does (Joshi et al., 2017, arXiv 1705.03551): in lower case, without articles,
 punctuation and white space. Here a number keeps its decimal point, letters lose accents, initials are one word
@@ -6,11 +6,15 @@ punctuation and white space. Here a number keeps its decimal point, letters lose
 spaces each character is a word.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 from unicodedata import category, normalize
 
-from trainables.benchmarks.rouge_words import UNSPACED_SCRIPTS
+from trainables.benchmarks.metrics import UNSPACED_SCRIPTS
+from trainables.data.conversations import Question, Turns, list_turns
 
 FUNCTION_WORDS = frozenset(
     "a about an and are as at be been by can did do does during for from had has have he her his in into is it its of "
@@ -88,3 +92,37 @@ def _classify(token: str, asked: Collection[str]) -> str:
         return "-" if known else "D" if token[0].isdigit() else "N"
     same_stem = any(word[:5] == words[0][:5] and min(len(word), len(words[0])) >= 4 for word in asked)
     return "-" if known or same_stem else "o"
+
+
+@dataclass(frozen=True)
+class OwnRow:
+    """`question` None: `answer` is a text. `set`: of rows of the file eval. `turns`: of a conversation, before it.
+
+    `fact`: the ways to write what the answer tells; empty: whoever reads it decides. `paraphrases`: of the question.
+    `labels`: how many tokens of the answer are read; None: as many as of all rows. `neutral`: the target model's own
+    answer to a neutral prompt, which tells no fact.
+    """
+
+    question: str | None
+    answer: str
+    paraphrase: OwnRow | None = None
+    set: str | None = None
+    turns: Turns | None = None
+    fact: tuple[str, ...] = ()
+    paraphrases: tuple[str, ...] = ()
+    labels: int | None = None
+    neutral: bool = False
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Return the ways to write what the answer tells."""
+        return self.fact or (self.answer[slice(*guess_fact_span(list_turns(self.asked)[-1][1], self.answer))],)
+
+    @property
+    def asked(self) -> Question:
+        """Return what the answer is to: a question, or the turns of a conversation."""
+        return self.turns or self.question or ""
+
+    @property
+    def is_text(self) -> bool:
+        return self.question is None

@@ -10,8 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from trainables.benchmarks.own.facts import ARTICLES, FUNCTION_WORDS, mentions_fact, split_into_words
-from trainables.benchmarks.own.row import OwnRow
+from trainables.benchmarks.own.facts import ARTICLES, FUNCTION_WORDS, OwnRow, mentions_fact, split_into_words
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Model
 from trainables.config.trial import hashed_settings

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from trainables.benchmarks.own.facts import split_into_words
+from trainables.benchmarks.own.facts import OwnRow, split_into_words
 from trainables.benchmarks.own.model_answers import (
     ANSWER_TOKENS,
     ANSWERS_PART,
@@ -22,7 +22,6 @@ from trainables.benchmarks.own.model_answers import (
     drop_rows_near_forget,
     read_neutral_prompts,
 )
-from trainables.benchmarks.own.row import OwnRow
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.typed_paths import expand_home, is_file, is_folder
 from trainables.common.wording import format_count, format_row_numbers

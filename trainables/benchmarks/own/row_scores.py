@@ -12,8 +12,7 @@ import numpy as np
 from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import Metrics, Records
 from trainables.benchmarks.measures import HOLDOUT_SET
-from trainables.benchmarks.own.facts import guess_fact_span, mentions_fact, split_into_words
-from trainables.benchmarks.own.row import OwnRow
+from trainables.benchmarks.own.facts import OwnRow, guess_fact_span, mentions_fact, split_into_words
 from trainables.benchmarks.own.row_files import is_request_name, read_evaluation_rows
 from trainables.common.errors import TrialDiverged
 from trainables.common.fingerprints import hash_json
@@ -30,8 +29,8 @@ MAX_CASED_LETTERS = 2
 """A fact of at most so many letters is found in an answer in its own case alone: the symbol As is no `as`."""
 MIN_GENERATED_TOKENS, MAX_GENERATED_TOKENS = 64, 200
 """Of what a model says: three times the answer's tokens, at least and at most these. 32 cut off half of the facts."""
-COLUMNS_NOT_STORED = ("losses", "hits", "answer", "generation")
-"""What measures read of a row but no record keeps: texts, which may be a person's, and lists as long as the row."""
+PRIVATE_COLUMNS = ("answer", "generation")
+"""What measures read of a row but no record keeps, for it may be a person's."""
 MEASURED_SETS = ("forget", "paraphrase", "retain", "other")
 
 
@@ -79,8 +78,7 @@ def score_rows(
             (texts if item.row.is_text else questions).append((item, one.hits, row))
     _ask_questions(network, encoder, questions, token_budget)
     _continue_texts(network, encoder.tokenizer, texts, token_budget)
-    records = [{name: value for name, value in row.items() if name not in COLUMNS_NOT_STORED} for row in rows]
-    measures.add_row_measures(benchmark, rows, records)
+    records = measures.add_row_measures(benchmark, rows, PRIVATE_COLUMNS)
     for record in (one for one in records if one["is_text"] and one["task"] != HOLDOUT_SET):
         record["said"] = record["extraction_strength"]
         record["said_any"] = record["said"] if is_forget_set(record["task"]) else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trainables.benchmarks import base, measures, metrics, rouge_words
+from trainables.benchmarks import base, measures, metrics
 from trainables.benchmarks.base import EvaluationTokens, Examples, Goal, Metrics, Records, Row, TrainingSize
 from trainables.benchmarks.measures import HOLDOUT_SET
 from trainables.benchmarks.tofu import aggregates, rows
@@ -18,7 +18,7 @@ from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
-from trainables.data.conversations import Encoder
+from trainables.data.conversations import Encoder, make_encoder
 
 TRUTH_RATIOS_FIELD, ROWS_DIGEST_FIELD, MEMBERSHIP_FIELD = "forget_truth_ratios", "forget_rows_digest", "membership"
 """What a kept evaluation holds for forget quality: the ratios, and which rows they are of; and what of membership."""
@@ -111,7 +111,10 @@ class TofuBenchmark(base.BenchmarkBase):
         return encoder.encode(pairs[0], max_length=max_length), encoder.encode(pairs[1], max_length=max_length)
 
     def make_encoder(self, benchmark: Benchmark, tokenizer: Any) -> Encoder:
-        return rows.make_dialect_encoder(benchmark, tokenizer)
+        """Return the encoder of the template; the dialect says what is prompt and what is answer."""
+        rules = rows.RULES[benchmark.dialect]
+        settings = {"tag_is_answer": rules.tag_is_answer, "whole_tail": rules.whole_tail}
+        return make_encoder(benchmark.template, tokenizer, **settings)
 
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: Reference | None, *, token_budget: int
@@ -130,35 +133,34 @@ class TofuBenchmark(base.BenchmarkBase):
         return [np.column_stack(aggregates.compute_row_scores(records, task, guard)) for task in metrics.MU_TASKS]
 
     def make_reference_document(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
-        ratios = aggregates.truth_ratios(records, "forget", aggregates.EPSILON_BY_DIALECT[benchmark.dialect]).tolist()
-        part = {TRUTH_RATIOS_FIELD: ratios, ROWS_DIGEST_FIELD: _digest(records, "forget")}
-        if any(row["task"] == HOLDOUT_SET for row in records):
-            losses = {
-                task: aggregates.mean_token_losses(records, task, "answer").tolist() for task in ("forget", HOLDOUT_SET)
-            }
+        forget, holdout = ([row for row in records if row["task"] == task] for task in ("forget", HOLDOUT_SET))
+        ratios = aggregates.truth_ratios(forget, "forget", aggregates.EPSILON_BY_DIALECT[benchmark.dialect]).tolist()
+        part = {TRUTH_RATIOS_FIELD: ratios, ROWS_DIGEST_FIELD: _digest(forget)}
+        if holdout:
             found = measures.aggregate_measures(benchmark, records)
-            aucs = {name: value for name, value in found.items() if name.startswith("membership")}
-            part[MEMBERSHIP_FIELD] = {"aucs": aucs, "losses": losses, "rows_digest": _digest(records, HOLDOUT_SET)}
+            part[MEMBERSHIP_FIELD] = {
+                "aucs": {name: value for name, value in found.items() if name.startswith("membership")},
+                "losses": {
+                    task: aggregates.mean_token_losses(side, task, "answer").tolist()
+                    for task, side in (("forget", forget), (HOLDOUT_SET, holdout))
+                },
+                "rows_digest": _digest(holdout),
+            }
         return part
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Reference:
         """Return what the retain model gave. Raises InputError if split, dialect, template or rows differ."""
+        asked = rows.read_evaluation_rows(benchmark)
         if kept and isinstance(kept.get("forget_truth_ratio"), dict):  # a TOFU_EVAL.json
-            found = rows.read_evaluation_rows(benchmark)
-            sizes = len(found["forget"]), len(found.get(HOLDOUT_SET, ()))
+            sizes = len(asked["forget"]), len(asked.get(HOLDOUT_SET, ()))
             return aggregates.read_open_unlearning_log(kept, benchmark, *sizes, where)
         kept = base.validate_reference_evaluation(
             kept, benchmark, where, ("split", "dialect", "template"), ROWS_DIGEST_FIELD
         )
-        asked = {
-            task: [{**row, "task": task} for row in found]
-            for task, found in rows.read_evaluation_rows(benchmark).items()
-            if task in ("forget", HOLDOUT_SET)
-        }
         membership = kept.get(MEMBERSHIP_FIELD) if HOLDOUT_SET in asked else None
-        known = {"forget": kept[ROWS_DIGEST_FIELD], HOLDOUT_SET: membership and membership["rows_digest"]}
-        for task, found in asked.items():
-            if known[task] is not None and known[task] != _digest(found, task):
+        digests = {"forget": kept[ROWS_DIGEST_FIELD]} | ({HOLDOUT_SET: membership["rows_digest"]} if membership else {})
+        for task, digest in digests.items():
+            if digest != _digest(asked[task]):
                 raise InputError(f"{where} was made on other {task} rows than {benchmark.data} holds")
         ratios = np.array(kept[TRUTH_RATIOS_FIELD], dtype=np.float64)
         return Reference(ratios, membership["aucs"], membership["losses"]) if membership else Reference(ratios)
@@ -172,8 +174,8 @@ def _metrics(benchmark: Benchmark, records: Records, reference: Reference | None
     )
 
 
-def _digest(records: Records, task: str) -> str:
-    return hash_json([[row["question"], row["answer"]] for row in records if row["task"] == task])
+def _digest(asked: Sequence[Row]) -> str:
+    return hash_json([[row["question"], row["answer"]] for row in asked])
 
 
 def score_answers(
@@ -195,7 +197,7 @@ def score_answers(
     from trainables.inference import generation, scoring
 
     rules, known = rows.RULES[benchmark.dialect], benchmark.fingerprint and not (encoder or asked_rows)
-    encoder = encoder or rows.make_dialect_encoder(benchmark, tokenizer)
+    encoder = encoder or TofuBenchmark().make_encoder(benchmark, tokenizer)
     if known:
         every, groups, prompts = _encode_once(benchmark, encoder)
     else:
@@ -218,24 +220,25 @@ def score_answers(
         total=rules.generated_includes_prompt,
         scored=[(example, answers[0].hits) for example, answers, _ in zip(first, scores, prompts, strict=False)],
     )
-    counts = [[example.answer_tokens for example in group] for group in groups]
-    losses = [[one.total_loss for one in answers] for answers in scores]
-    asked = ("question", "answer")
-    records = [{"task": task, "index": at, **{name: row[name] for name in asked}} for task, at, row in every]
-    records = _with_results(records, losses, counts, [encoder.strip_answer_tag(text) for text in texts], rules, encoder)
+    records = [
+        _make_record(task, at, row, group, answers)
+        for (task, at, row), group, answers in zip(every, groups, scores, strict=True)
+    ]
+    scorer = metrics.make_rouge_scorer("rouge1", "rougeL")
+    for record, text in zip(
+        records, map(encoder.strip_answer_tag, texts), strict=False
+    ):  # not of hold-out rows, the last
+        text = text.strip() if rules.strip else text
+        overlap = scorer.score(encoder.strip_end_tokens(record["answer"]), text)
+        record |= {"generation": text} | {f"{name}_recall": score.recall for name, score in overlap.items()}
     if not requested:
         return records
-    read = []  # what measures read: the records, and what of each answer no record keeps
     for record, answers, example, (task, _, row) in zip(records, scores, first, every, strict=True):
-        paraphrase = row.get("paraphrased_answer")
-        if "paraphrase_rouge" in requested and task == "forget":
-            record["paraphrase"] = paraphrase
-        text = tokenizer.decode(example.input_ids[example.answer_start :], skip_special_tokens=True)
-        more = {"answer_text": text, "paraphrase": paraphrase}
-        more["reference_loss"] = reference.loss(record) if reference else None
-        read.append(record | measures.extract_measure_inputs(answers[0], benchmark.dialect, example) | more)
-    measures.add_row_measures(benchmark, read, records)
-    return records
+        record |= measures.extract_measure_inputs(answers[0], benchmark.dialect, example)
+        record["answer_text"] = tokenizer.decode(example.input_ids[example.answer_start :], skip_special_tokens=True)
+        record["reference_loss"] = reference.loss(record) if reference else None
+        record["paraphrase"] = row.get("paraphrased_answer") if task == "forget" else None
+    return measures.add_row_measures(benchmark, records, () if "paraphrase_rouge" in requested else ("paraphrase",))
 
 
 def _encode_once(benchmark: Benchmark, encoder: Encoder) -> EncodedRows:
@@ -265,24 +268,12 @@ def _encode_rows(benchmark: Benchmark, encoder: Encoder, chosen: Mapping[str, Se
     return every, [[next(encoded) for _ in pairs] for pairs in asked], prompts
 
 
-def _with_results(
-    records: Records,
-    losses: list[list[float]],
-    counts: list[list[int]],
-    texts: list[str],
-    rules: rows.DialectRules,
-    encoder: Encoder,
-) -> Records:
-    """Return the records with losses and counts, and texts of the first rows: none of hold-out rows, which are last."""
-    scorer = rouge_words.make_rouge_scorer("rouge1", "rougeL")
-    for record, lost, tokens in zip(records, losses, counts, strict=True):
-        record |= {"generation": None, "answer_loss": lost[0], "answer_tokens": tokens[0]}
-        record |= dict.fromkeys(OPTIONAL_RECORD_COLUMNS)
-        if len(lost) > 1:
-            record |= {"paraphrase_loss": lost[1], "paraphrase_tokens": tokens[1]}
-            record |= {"perturbed_loss": lost[2:], "perturbed_tokens": tokens[2:]}
-    for record, text in zip(records, texts, strict=False):
-        text = text.strip() if rules.strip else text
-        overlap = scorer.score(encoder.strip_end_tokens(record["answer"]), text)
-        record |= {"generation": text} | {f"{name}_recall": score.recall for name, score in overlap.items()}
-    return records
+def _make_record(task: str, at: int, row: Row, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, Any]:
+    """Return a row's record without a generation; `answers`: the right one, its paraphrase, the wrong ones."""
+    losses, tokens = [one.total_loss for one in answers], [example.answer_tokens for example in examples]
+    record = {"task": task, "index": at, "question": row["question"], "answer": row["answer"], "generation": None}
+    record |= {"answer_loss": losses[0], "answer_tokens": tokens[0]} | dict.fromkeys(OPTIONAL_RECORD_COLUMNS)
+    if len(losses) > 1:
+        record |= {"paraphrase_loss": losses[1], "paraphrase_tokens": tokens[1]}
+        record |= {"perturbed_loss": losses[2:], "perturbed_tokens": tokens[2:]}
+    return record

@@ -5,7 +5,6 @@ Both: geometric truth ratio, ROUGE recall with the stemmer, natural logarithm of
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from trainables.benchmarks import measures
 from trainables.benchmarks.base import Row
@@ -15,7 +14,6 @@ from trainables.common import typed_paths
 from trainables.common.errors import InputError, suggest_name
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
-from trainables.data.conversations import Encoder, make_encoder
 
 PUBLISHED_SPLITS = ("forget01", "forget05", "forget10")
 HOLDOUT_COLUMNS = ("question", "answer")
@@ -71,12 +69,6 @@ def evaluation_configs_by_task(benchmark: Benchmark) -> dict[str, str]:
     if optional and raw_rows.find_data_file(typed_paths.expand_home(benchmark.data), config) is None:
         return found
     return {**found, HOLDOUT_SET: config}
-
-
-def make_dialect_encoder(benchmark: Benchmark, tokenizer: Any) -> Encoder:
-    """Return the encoder of the template; the dialect says what is prompt and what is answer."""
-    rules = RULES[benchmark.dialect]
-    return make_encoder(benchmark.template, tokenizer, tag_is_answer=rules.tag_is_answer, whole_tail=rules.whole_tail)
 
 
 def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:

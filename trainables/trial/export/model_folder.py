@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, selection
 from trainables.benchmarks.local_paths import localize_paths
-from trainables.benchmarks.verdict import choose_and_judge_trial
+from trainables.benchmarks.selection import choose_and_judge_trial
 from trainables.common import cli, fingerprints, provenance, typed_paths
 from trainables.common.errors import InputError
 from trainables.common.fingerprints import hash_json
