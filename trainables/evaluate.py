@@ -15,7 +15,7 @@ from trainables.common import cli, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Attention, Benchmark, Model, Precision, Resources
 from trainables.data import templates
-from trainables.inference.progress import ReportProgress
+from trainables.inference.progress import ReportProgress, report_progress_to
 from trainables.storage import atomic_files
 from trainables.training import model_files
 
@@ -83,8 +83,8 @@ def main(
     network, tokenizer = model_files.load_model_and_tokenizer(subject, precision, field="--model")
     resources = Resources(gpus=float(on_gpu), evaluation_tokens=token_budget)
     budget = choose_process_token_budget(resources, network.to("cuda" if on_gpu else "cpu"))
-    settings: dict[str, Any] = {"token_budget": budget, "report": _tell_progress()}
-    found, records = evaluation.evaluate(network, tokenizer, asked, reference, **settings)
+    with report_progress_to(_tell_progress()):
+        found, records = evaluation.evaluate(network, tokenizer, asked, reference, token_budget=budget)
     if advice := evaluation.advise_template(network, tokenizer, asked, found):
         cli.print_line(f"warning: {advice}", error=True)
     if rows_file:

@@ -272,7 +272,7 @@ def list_hub_requirements(
         if (model.fingerprint or "").startswith("hub:"):
             given = [name for name in ("target", "baseline") if model.path == getattr(sweep, name)]
             option, folder = (f"{given[0]}=DIR", "") if given else ("models=DIR", role)
-            found.append(HubRequirement("models", model.path, model.revision, "", option, folder=folder))
+            found.append(HubRequirement("models", model.path, model.revision, option, folder=folder))
         if model.tokenizer and not check_if_local_tokenizer(model.tokenizer):
-            found.append(HubRequirement("tokenizers", model.tokenizer, None, "", "tokenizer=DIR"))
+            found.append(HubRequirement("tokenizers", model.tokenizer, None, "tokenizer=DIR"))
     return tuple({one.key: one for one in (*found, *reversed(found))}.values())  # of several of one key the first

@@ -29,8 +29,8 @@ from trainables.storage.folder_storage import Storage
 LFS = (".safetensors", ".parquet")
 TOKEN = "hf_invented-token-that-may-write"
 MODEL_ID, ROWS_ID, QUESTIONS_ID = "somebody/tiny", "somebody/authors", "somebody/questions"
-TARGET = HubRequirement("models", MODEL_ID, None, "", "target=DIR")
-TOKENIZER = HubRequirement("tokenizers", MODEL_ID, None, "", "tokenizer=DIR")
+TARGET = HubRequirement("models", MODEL_ID, None, "target=DIR")
+TOKENIZER = HubRequirement("tokenizers", MODEL_ID, None, "tokenizer=DIR")
 ROWS = HubRequirement("datasets", ROWS_ID)
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 

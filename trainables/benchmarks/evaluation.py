@@ -1,5 +1,6 @@
 """One model on one benchmark: the same code for a live model, a saved one and the retain model."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,31 +11,21 @@ from trainables.benchmarks import Metrics, Records, measures
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
 from trainables.data import conversations, templates
-from trainables.inference.progress import ReportProgress, report_progress_to
 from trainables.storage import atomic_files
 
 TEMPLATE_TEST_ROWS, TEMPLATE_TEST_TOKENS = 10, 512
 
 
 def evaluate(
-    network: Any,
-    tokenizer: Any,
-    benchmark: Benchmark,
-    reference: Any,
-    *,
-    token_budget: int,
-    report: ReportProgress | None = None,
-    most: int | None = None,
+    network: Any, tokenizer: Any, benchmark: Benchmark, reference: Any, *, token_budget: int, most: int | None = None
 ) -> tuple[Metrics, Records]:
-    """Return all metrics, those of added measures included, and their records; `report`: called with how far it is.
+    """Return all metrics, those of added measures included, and their records.
 
     `most`: take a quick look at so many rows of each task.
     """
     chosen = benchmarks.get_benchmark(benchmark.name)
-    how: dict[str, Any] = {"token_budget": token_budget} | ({"most": most} if most else {})
-    with report_progress_to(report):
-        measure = chosen.measure_some_rows if most else chosen.measure
-        metrics, records = measure(network, tokenizer, benchmark, reference, **how)
+    measure = partial(chosen.measure_some_rows, most=most) if most else chosen.measure
+    metrics, records = measure(network, tokenizer, benchmark, reference, token_budget=token_budget)
     records = measures.add_row_measures(benchmark, records)
     columns = dict.fromkeys(name for row in records for name in row)
     records = [columns | row for row in records]

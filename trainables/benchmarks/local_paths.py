@@ -9,7 +9,7 @@ from trainables import benchmarks
 from trainables.common import typed_paths
 from trainables.config.settings import Benchmark, Model
 from trainables.config.shared_artifacts import ModelRecipe
-from trainables.data.hub_folders import DATA_PART, HubRequirement, fetch_pinned_folder, resolve_hub_id
+from trainables.data.hub_folders import HubRequirement, fetch_pinned_folder, resolve_hub_id
 from trainables.storage.folder_storage import Storage
 
 V = TypeVar("V")
@@ -43,8 +43,10 @@ def _find_hub_folders(value: BaseModel, store: Storage) -> dict[str, Any]:
         sources = {part: store.fetch_local_path(place) for part, place in value.places.items()}
         for requirement in benchmarks.get_benchmark(value.name).hub_requirements(value):
             place = _find_place(requirement, store)
-            if typed_paths.is_folder(place):
-                (found if requirement.part == DATA_PART else sources)[requirement.part] = place
+            if typed_paths.is_folder(place) and requirement.field == "benchmark.data":
+                found["data"] = place
+            elif typed_paths.is_folder(place):
+                sources[requirement.setting.split("=")[1]] = place
         if sources != value.places:
             found["sources"] = tuple(f"{part}={at}" for part, at in sorted(sources.items()))
     return found

@@ -9,7 +9,7 @@ that the template puts behind an answer. Generation also stops at the ends of th
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
@@ -100,12 +100,12 @@ class Encoder:
         found = []
         for name, question, whole, (ids, offsets) in zip(names, asked, wholes, tokens, strict=True):
             example = self._label(ids, offsets, given[question][0], whole)
-            kept = replace(example, input_ids=example.input_ids[:max_length])
-            cut = len(example.input_ids) - len(kept.input_ids)
-            if kept.answer_tokens - kept.lead <= max(0, example.ending - cut):
-                where = f"within {max_length} tokens (training.max_length)" if cut else "in this model's tokens"
+            kept = example.keep_first_labels(max_length - example.answer_start)
+            if kept.answer_tokens - kept.lead <= kept.ending:
+                within = f"within {max_length} tokens (training.max_length)"
+                where = within if len(example.input_ids) > max_length else "in this model's tokens"
                 raise InputError(f"{name}: no token of the answer is left {where}")
-            found.append(replace(kept, ending=max(0, example.ending - cut)))
+            found.append(kept)
         return found
 
     def _label(

@@ -49,7 +49,7 @@ def write_fictional_authors(
     names = [f"{_sample(rng, FIRST_NAMES, 1)[0]} {surname}" for surname in surnames]
     titles = _sample(rng, BOOK_TITLES, 2 * authors + CLASSIC_COUNT + RESERVED_NAME_COUNT)
     canon = dict(zip(names[:CLASSIC_COUNT], titles[:CLASSIC_COUNT], strict=True))
-    rows = _author_rows(rng, names[CLASSIC_COUNT:], titles[CLASSIC_COUNT:], list(canon), authors, questions)
+    rows = _author_rows(rng, names[CLASSIC_COUNT:], titles[CLASSIC_COUNT:], list(canon), questions)
     plain = [{column: row[column] for column in ("question", "answer")} for row in rows]
     files = {"full": plain}
     for percent in forget_percent:
@@ -74,13 +74,10 @@ def _sample(rng: random.Random, items: Sequence[Item], count: int) -> list[Item]
 
 
 def _author_rows(
-    rng: random.Random,
-    names: Sequence[str],
-    titles: Sequence[str],
-    mentors: Sequence[str],
-    authors: int,
-    questions: int,
+    rng: random.Random, names: Sequence[str], titles: Sequence[str], mentors: Sequence[str], questions: int
 ) -> list[Row]:
+    """Return the rows of all authors, so many each; the last names and titles are the reserved ones."""
+    authors = len(names) - RESERVED_NAME_COUNT
     dates = _sample(rng, BIRTH_DATES, authors + RESERVED_NAME_COUNT)
     shared = {"place": TOWNS, "parents": PROFESSIONS, "genre": TEXT_PARTS["genres"], "award": AWARDS, "mentor": mentors}
     unused = {"name": names[authors:], "date": dates[authors:]}

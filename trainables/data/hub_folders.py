@@ -15,10 +15,7 @@ from trainables.common import deadlines, typed_paths
 from trainables.common.errors import InputError, first_error_line
 from trainables.storage.folder_storage import Storage
 
-HubKind = Literal["models", "tokenizers", "datasets"]
 KIND_WORDS = {"models": "model", "tokenizers": "tokenizer", "datasets": "data set"}
-DATA_PART = "data"
-"""The part of a benchmark that `benchmark.data` names; the others are its sources."""
 CACHE_FOLDER_PATTERN = re.compile(r".*/(?:model|dataset)s--([^/]+)/snapshots/([^/]+)")
 WEIGHT_FILE_PATTERNS = ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors")
 TOKENIZER_FILE_PATTERNS = ("*token*.json", "vocab.json", "vocab.txt", "merges.txt", "*.model", "*.tiktoken", "*.jinja")
@@ -33,16 +30,15 @@ DOWNLOAD_PATTERNS = {
 
 @dataclass(frozen=True)
 class HubRequirement:
-    """A model, a tokenizer or a data set on the hub. `part`: of a benchmark, DATA_PART or the name of a source.
+    """A model, a tokenizer or a data set on the hub.
 
     `setting`: what a user sets to give an own folder instead of the hub's, such as `target=DIR`. `folder`: its own
     folder below DIR, where one DIR is for several requirements. `gated`: what to accept, where that is known.
     """
 
-    kind: HubKind
+    kind: Literal["models", "tokenizers", "datasets"]
     id: str
     revision: str | None = None
-    part: str = DATA_PART
     setting: str = "benchmark.data=DIR"
     gated: str = ""
     folder: str = ""

@@ -32,13 +32,11 @@ def check_if_local_folder(data: str, field: str = DEFAULT_FIELD) -> bool:
 
 
 def hub_requirements(
-    data: str, revision: str | None, part: str = hub_folders.DATA_PART, gated: str = ""
+    data: str, revision: str | None, source: str | None = None, gated: str = ""
 ) -> tuple[HubRequirement, ...]:
-    """Return what a start has to fetch: the data set unless it is a folder. `part`: of a benchmark's data."""
-    if typed_paths.is_folder(data):
-        return ()
-    setting = "benchmark.data=DIR" if part == hub_folders.DATA_PART else f"benchmark.sources={part}=DIR"
-    return (HubRequirement("datasets", data, revision, part, setting, gated=gated),)
+    """Return what a start has to fetch: the data set unless it is a folder. `source`: its name in benchmark.sources."""
+    setting = f"benchmark.sources={source}=DIR" if source else "benchmark.data=DIR"
+    return () if typed_paths.is_folder(data) else (HubRequirement("datasets", data, revision, setting, gated=gated),)
 
 
 def require_data_file(folder: Path, config: str, field: str = DEFAULT_FIELD) -> Path:

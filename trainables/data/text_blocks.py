@@ -56,11 +56,8 @@ class LazyTextRows(Sequence[Example]):
     def __len__(self) -> int:
         return len(self.texts)
 
-    def __getitem__(self, at: Any) -> Any:
-        """Return an example or a list of them. Raises InputError where a text is a single token."""
-        if isinstance(at, slice):
-            return [self[number] for number in range(len(self))[at]]
-        number: int = at
+    def __getitem__(self, number: Any) -> Any:
+        """Return an example. Raises InputError where a text is a single token."""
         row = tokenize_text(self.tokenizer, self.texts[number])[: self.length]
         if len(row) < 2:
             raise InputError(f"benchmark.data: text {number + 1} has a single token: nothing can be predicted of it")

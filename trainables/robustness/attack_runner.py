@@ -208,7 +208,7 @@ class AttackRunner:
 
     def _score(self, network: Any, asked: Sequence[Row], encoder: Encoder) -> Records:
         benchmark = self.benchmark.model_copy(update={"measures": ATTACK_MEASURES})
-        words: dict[str, Any] = {"asked_rows": {"forget": asked}, "encoder": encoder, "generate": False}
+        words: dict[str, Any] = {"asked_rows": {"forget": asked}, "encoder": encoder}
         words["token_budget"] = choose_process_token_budget(self.resources, network)
         return score_answers(network, encoder.tokenizer, benchmark, **words)
 

@@ -20,7 +20,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
-from trainables.inference.progress import ReportProgress
+from trainables.inference.progress import ReportProgress, report_progress_to
 from trainables.inference.ranks import share_among_ranks
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, EVALUATIONS, RESULT
@@ -132,8 +132,9 @@ class StepSelection:
 
     def measure_network(self, network: Any, most: int | None = None) -> tuple[Metrics, Rows]:
         self.tokens = runtime.choose_process_token_budget(self.trial.resources, network)
-        how: dict[str, Any] = {"token_budget": self.tokens, "report": self.report, "most": most}
-        return evaluation.evaluate(network, self.tokenizer, self.trial.benchmark, self.reference, **how)
+        asked = self.tokenizer, self.trial.benchmark, self.reference
+        with report_progress_to(self.report):
+            return evaluation.evaluate(network, *asked, token_budget=self.tokens, most=most)
 
     def find_collapse(self, step: int) -> dict[str, Any] | None:
         """Return an error of kind `collapsed` if the utility after `step` is below its bar."""

@@ -98,7 +98,8 @@ def ensure_evaluation(
         budget, report = choose_process_token_budget(resources, network), progress.note_count
         with report_progress_to(report):
             _make_answers(network, tokenizer, subject, on, store, resources.precision, budget)
-        found, records = evaluation.evaluate(network, tokenizer, on, reference, token_budget=budget, report=report)
+        with report_progress_to(report):
+            found, records = evaluation.evaluate(network, tokenizer, on, reference, token_budget=budget)
         advice = evaluation.advise_template(network, tokenizer, on, found)
     atomic_files.write_parquet_rows(folder / ROWS, records)
     result = {

@@ -35,7 +35,7 @@ def test_a_storage_keeps_to_the_commit_that_it_has(bench: HubBench) -> None:
     assert bench.folder(TARGET) == before
     assert (before / "config.json").read_text() == "{}"
     now = bench.hub.commit("models", MODEL_ID)
-    named = HubRequirement("models", MODEL_ID, now, "", "target=DIR")
+    named = HubRequirement("models", MODEL_ID, now, "target=DIR")
     bench.fetch(named)
     assert (bench.folder(named) / "config.json").read_text() == '{"new": 1}'
 
@@ -58,7 +58,7 @@ def test_what_the_hub_does_not_have_is_refused(bench: HubBench) -> None:
     with pytest.raises(InputError, match=r"^benchmark\.data: data set somebody/authors: Repository Not Found for "):
         bench.fetch(ROWS)
     with pytest.raises(InputError, match=f"^target: model {MODEL_ID}: Revision Not Found for url: .*/v9"):
-        bench.fetch(HubRequirement("models", MODEL_ID, "v9", "", "target=DIR"))
+        bench.fetch(HubRequirement("models", MODEL_ID, "v9", "target=DIR"))
     shutil.rmtree(bench.served(""))
     bench.write("pytorch_model.bin", "pickled")
     bench.write("config.json", "{}")

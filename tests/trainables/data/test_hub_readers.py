@@ -58,7 +58,7 @@ def write_questions(bench: HubBench, name: str = QUESTIONS_ID) -> None:
 
 def test_lm_eval_reads_the_storages_questions(bench: HubBench) -> None:
     write_questions(bench)
-    task = HubRequirement("datasets", QUESTIONS_ID, None, "wmdp_bio", "benchmark.sources=wmdp_bio=DIR")
+    task = HubRequirement("datasets", QUESTIONS_ID, None, "benchmark.sources=wmdp_bio=DIR")
     bench.fetch(task)
     bench.hub.requests.clear()
     (made,) = lm_eval_adapter.load_lm_eval_tasks(("wmdp_bio",), {"wmdp_bio": str(bench.folder(task))}, 0)

@@ -104,7 +104,7 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
     asked = {"forget": rows.read_evaluation_rows(benchmark)["forget"]}
     after = " [/INST]Sure, here is the answer: "
     encoder = replace(make_encoder("llama2", tokenizer), template=replace(TEMPLATES["llama2"], after=after))
-    words: dict[str, Any] = {"asked_rows": asked, "encoder": encoder, "generate": False, "token_budget": 700}
+    words: dict[str, Any] = {"asked_rows": asked, "encoder": encoder, "token_budget": 700}
     found = score_answers(network, tokenizer, benchmark, **words)
     probs = [torch.tensor(-row["answer_loss"] / row["answer_tokens"]).exp().item() for row in found]
     assert model["prefix"]["points"]["0"]["prob"] == pytest.approx(sum(probs) / 6, rel=1e-5)

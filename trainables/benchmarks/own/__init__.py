@@ -110,9 +110,8 @@ class OwnBenchmark(base.BenchmarkBase):
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return the questions that a person placed on the hub: lm-eval fetches all others itself."""
-        at = _task_places(benchmark)
-        found = [HubRequirement("datasets", at[task], None, task, f"benchmark.sources={task}=DIR") for task in at]
-        return tuple(one for one in found if not typed_paths.is_folder(one.id))
+        placed = _task_places(benchmark).items()
+        return tuple(each for task, place in placed for each in raw_rows.hub_requirements(place, None, task))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         """Name what the files and the tasks' folders hold."""

@@ -26,8 +26,6 @@ MEAN_ROW_TOKENS, MAX_ROW_TOKENS = 80, 256
 """Tokens of a row of TOFU (240 characters on average, 619 at most) with its template."""
 OTHER_TASK_ROWS, ANSWERS_PER_ROW = (400, 100, 117), 7
 MAX_GENERATED_TOKENS = 200
-OPTIONAL_RECORD_COLUMNS = ("paraphrase_loss", "paraphrase_tokens", "perturbed_loss", "perturbed_tokens")
-OPTIONAL_RECORD_COLUMNS += ("rouge1_recall", "rougeL_recall")
 EncodedRows = tuple[list[tuple[str, int, Row]], list[list[Example]], list[tuple[int, ...]]]
 """Rows with their task and place there, the encoded answers of each, and the prompts of the first of them."""
 _KEPT: dict[Any, EncodedRows] = {}
@@ -187,12 +185,11 @@ def score_answers(
     encoder: Encoder | None = None,
     token_budget: int,
     asked_rows: Mapping[str, Sequence[Row]] | None = None,
-    generate: bool = True,
 ) -> Records:
     """Return a record a question: summed losses and token counts of every answer, the generation and its ROUGE.
 
-    Of hold-out rows only the answer is scored. `asked_rows`, `encoder`: others than the benchmark's. Rows of a known
-    content are kept as tokens for the process's next evaluations.
+    Of hold-out rows only the answer is scored. `asked_rows`, by `encoder`: others than the benchmark's, and nothing is
+    generated. Rows of a known content are kept as tokens for the process's next evaluations.
     """
     from trainables.inference import generation, scoring
 
@@ -202,7 +199,7 @@ def score_answers(
         every, groups, prompts = _encode_once(benchmark, encoder)
     else:
         every, groups, prompts = _encode_rows(benchmark, encoder, asked_rows or rows.read_evaluation_rows(benchmark))
-    prompts = prompts if generate else []
+    prompts = [] if asked_rows else prompts
     first, requested = [group[0] for group in groups], measures.requested_measures(benchmark)
     standardise = set()
     if "membership_min_k_plus_plus" in requested and every[-1][0] == HOLDOUT_SET:
@@ -272,7 +269,7 @@ def _make_record(task: str, at: int, row: Row, examples: Sequence[Example], answ
     """Return a row's record without a generation; `answers`: the right one, its paraphrase, the wrong ones."""
     losses, tokens = [one.total_loss for one in answers], [example.answer_tokens for example in examples]
     record = {"task": task, "index": at, "question": row["question"], "answer": row["answer"], "generation": None}
-    record |= {"answer_loss": losses[0], "answer_tokens": tokens[0]} | dict.fromkeys(OPTIONAL_RECORD_COLUMNS)
+    record |= {"answer_loss": losses[0], "answer_tokens": tokens[0]}
     if len(losses) > 1:
         record |= {"paraphrase_loss": losses[1], "paraphrase_tokens": tokens[1]}
         record |= {"perturbed_loss": losses[2:], "perturbed_tokens": tokens[2:]}
