@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from trainables import benchmarks
-from trainables.benchmarks import Metrics, evaluation, model_checks, own
+from trainables.benchmarks import Metrics, evaluation, own
 from trainables.benchmarks.tofu import aggregates
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
@@ -116,7 +116,7 @@ def _check_model(subject: Model, asked: Benchmark) -> Model:
     """Return the model with its fingerprint. Raises InputError where it cannot be asked these rows."""
     model_files.check_if_local_model(subject, field="--model")
     subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject)})
-    problems, warnings = model_checks.find_model_problems(asked, subject, "--model")
+    problems, warnings = evaluation.find_model_problems(asked, subject, "--model")
     for line in warnings:
         cli.print_line(f"warning: {line}", error=True)
     if problems:

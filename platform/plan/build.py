@@ -17,7 +17,7 @@ from platform.plan.plan import Plan, StudyMemoryNeed
 from platform.plan.spaces import STRATEGIES, StudySpace, list_known_trials, list_study_spaces
 from search_spaces.schema.sweep import STUDY_PATHS, Range, Sweep
 from trainables import benchmarks as kinds
-from trainables.benchmarks import model_checks, own
+from trainables.benchmarks import evaluation, own
 from trainables.benchmarks.own import row_files
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
@@ -198,7 +198,7 @@ def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: SplitR
     problems, warnings = ProblemCollector(), []
     asked = {(benchmarks[split], one.model): one.role for split, found in references.items() for one in found}
     for (benchmark, model), role in asked.items():
-        wrong, odd = model_checks.find_model_problems(benchmark, model, "target" if role == "original" else role)
+        wrong, odd = evaluation.find_model_problems(benchmark, model, "target" if role == "original" else role)
         problems.found += wrong
         warnings += odd
     problems.found = list(dict.fromkeys(problems.found))

@@ -47,8 +47,7 @@ class DialectRules:
     strip: bool = False  # the generated text
     true_tokens: int = 128  # the beginning of VerbMem's true text that counts
     true_has_start: bool = True  # the start token is one of them
-    text_tokens: int | None = None  # of a text in Min-40 %
-    drop_last: bool = False  # of them, the last one left out
+    text_tokens: int | None = None  # of a text in Min-40 %, the last one left out
     published_reference: bool = True  # PrivLeak against the published AUC of the split, else 0.5
     guard: float = 0.0  # added to denominators
 
@@ -63,7 +62,6 @@ RULES: dict[str, DialectRules] = {
         true_tokens=2048,
         true_has_start=False,
         text_tokens=2048,
-        drop_last=True,
         published_reference=False,
         guard=metrics.OPEN_UNLEARNING_EPSILON,
     ),
@@ -246,7 +244,7 @@ def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budge
     standardise = set(examples) if "membership_min_k_plus_plus" in measures.requested_measures(benchmark) else ()
     scores = scoring.score_examples(network, tokenizer, examples, token_budget=token_budget, standardise=standardise)
     for record, example, one in zip(records, examples, scores, strict=True):
-        scored = one.losses[:-1] if rules.drop_last else one.losses
+        scored = one.losses[:-1] if rules.text_tokens else one.losses
         record |= {"min_k": metrics.min_k_mean([-loss for loss in scored]), "tokens": len(scored)}
         record |= measures.extract_measure_inputs(one, benchmark.dialect)
         record |= {"hits": None, "answer_text": tokenizer.decode(example.input_ids[1:], skip_special_tokens=True)}

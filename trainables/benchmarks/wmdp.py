@@ -61,10 +61,9 @@ class WmdpBenchmark(base.BenchmarkBase):
         for at, config, field, _ in _corpora(benchmark):
             if raw_rows.check_if_local_folder(at, field):
                 raw_rows.require_data_file(typed_paths.expand_home(at), config, field)
-        for part, configs in _questions(benchmark).items():
+        for place, configs, field in _question_sources(benchmark):
             for config in configs:
-                place = resolve_data_source(benchmark, part)
-                raw_rows.load_rows(place, config, CHOICE_COLUMNS, field=f"benchmark.sources {part}")
+                raw_rows.load_rows(place, config, CHOICE_COLUMNS, field=field)
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         parts = ["wmdp", "mmlu"]
@@ -115,9 +114,8 @@ class WmdpBenchmark(base.BenchmarkBase):
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
     ) -> tuple[Metrics, Records]:
-        places = dict.fromkeys(QUESTION_CONFIGS, resolve_data_source(benchmark, "wmdp")) | {
-            "mmlu": resolve_data_source(benchmark, "mmlu")
-        }
+        wmdp, mmlu = (place for place, _, _ in _question_sources(benchmark))
+        places = dict.fromkeys(QUESTION_CONFIGS, wmdp) | {"mmlu": mmlu}
         tasks = lm_eval_adapter.load_lm_eval_tasks(tuple(places), places, benchmark.shots)
         settings = {"limit": benchmark.limit, "token_budget": token_budget}
         return lm_eval_adapter.evaluate_tasks(network, tokenizer, tasks, **settings)
@@ -159,24 +157,18 @@ def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str, str | None]]:
     return found
 
 
-def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    if is_user_named_folder(resolve_data_source(benchmark, "wmdp")):
-        found["wmdp"] = [f"{config}/test" for config in QUESTION_CONFIGS.values()]
-    subjects = lm_eval_adapter.list_local_mmlu_subjects(resolve_data_source(benchmark, "mmlu"))
-    if subjects is not None:
-        found["mmlu"] = [f"{subject}/{split}" for subject in subjects for split in lm_eval_adapter.MMLU_SPLITS]
-    return found
+def _question_sources(benchmark: Benchmark) -> list[tuple[str, list[str], str]]:
+    """Return place, configurations in its folder, and the setting that names it, of WMDP's and of MMLU's questions."""
+    wmdp, mmlu = (resolve_data_source(benchmark, part) for part in ("wmdp", "mmlu"))
+    configs = [f"{config}/test" for config in QUESTION_CONFIGS.values()] if is_user_named_folder(wmdp) else []
+    subjects = lm_eval_adapter.list_local_mmlu_subjects(mmlu) or ()
+    splits = [f"{subject}/{split}" for subject in subjects for split in lm_eval_adapter.MMLU_SPLITS]
+    return [(wmdp, configs, "benchmark.sources wmdp"), (mmlu, splits, "benchmark.sources mmlu")]
 
 
 def _question_fingerprints(benchmark: Benchmark) -> list[str]:
-    asked = _questions(benchmark)
-    return [
-        raw_rows.fingerprint_data_source(
-            resolve_data_source(benchmark, part), asked.get(part, ()), field=f"benchmark.sources {part}"
-        )
-        for part in ("wmdp", "mmlu")
-    ]
+    asked = _question_sources(benchmark)
+    return [raw_rows.fingerprint_data_source(place, configs, field=field) for place, configs, field in asked]
 
 
 def _combine(fingerprints: list[str]) -> str:

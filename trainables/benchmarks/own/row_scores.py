@@ -189,9 +189,8 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[ScoredIte
     for item, hits, row in questions:
         example = item.example
         limit = compute_generation_limit(example.answer_tokens - example.lead - example.ending)
-        for way, (question, beginning) in enumerate(
-            list_fact_prompts(item.row)[: None if is_forget_set(item.task) else 1]
-        ):
+        ways = list_fact_prompts(item.row) if is_forget_set(item.task) else [(item.row.asked, "")]
+        for way, (question, beginning) in enumerate(ways):
             (prompt,) = replace(encoder, prefix=beginning).encode_prompts([question])
             asked.append((item, row, prompt, limit, (example, () if way else hits)))
     if not asked:
