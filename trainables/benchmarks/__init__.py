@@ -37,7 +37,7 @@ def aggregate_each_half(benchmark: Benchmark, records: Records, reference: Any) 
     if any({record["task"] for record in part} != tasks for part in parts):
         return None
     chosen = get_benchmark(benchmark.name)
-    found = [chosen.half_metrics(benchmark, records, reference, which) for which in (0, 1)]
+    found = [chosen.half_metrics(benchmark, part, reference, which) for which, part in enumerate(parts)]
     added = [measures.aggregate_measures(benchmark, part, chosen.COMPARED_TASKS) for part in parts]
     return [one | metrics for one, metrics in zip(added, found, strict=True)]
 

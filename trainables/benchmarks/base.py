@@ -201,8 +201,8 @@ class BenchmarkBase(ABC):
         return self.measure(network, tokenizer, fewer, reference, token_budget=token_budget)
 
     @abstractmethod
-    def half_metrics(self, benchmark: Benchmark, records: Records, reference: Any, which: int) -> Metrics:
-        """Return the metrics of `every_other(records, which)`, against that half of the reference."""
+    def half_metrics(self, benchmark: Benchmark, half: Records, reference: Any, which: int) -> Metrics:
+        """Return the metrics of `half`, `every_other(records, which)`, against that half of the reference."""
 
     def utility_by_row(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
         """Return what the goal of retention, a harmonic mean, is made of: (rows, numbers) of each set of rows.

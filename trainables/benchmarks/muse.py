@@ -133,9 +133,9 @@ class MuseBenchmark(base.BenchmarkBase):
         records = measures.add_row_measures(benchmark, records)
         return aggregate_metrics(records, benchmark, reference), records
 
-    def half_metrics(self, benchmark: Benchmark, records: Records, reference: float | None, which: int) -> Metrics:
+    def half_metrics(self, benchmark: Benchmark, half: Records, reference: float | None, which: int) -> Metrics:
         """Return every number of every other row, PrivLeak against the retain model's AUC on all rows."""
-        return aggregate_metrics(base.every_other(records, which), benchmark, reference)
+        return aggregate_metrics(half, benchmark, reference)
 
     def utility_by_row(self, benchmark: Benchmark, records: Records) -> list[metrics.Array]:
         found = [[row["rougeL_f1"]] for row in records if row["task"] == "knowmem_r"]

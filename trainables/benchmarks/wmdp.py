@@ -120,11 +120,11 @@ class WmdpBenchmark(base.BenchmarkBase):
         settings = {"limit": benchmark.limit, "token_budget": token_budget}
         return lm_eval_adapter.evaluate_tasks(network, tokenizer, tasks, **settings)
 
-    def half_metrics(self, benchmark: Benchmark, records: Records, reference: None, which: int) -> Metrics:
+    def half_metrics(self, benchmark: Benchmark, half: Records, reference: None, which: int) -> Metrics:
         """Return the accuracies on every other question, MMLU's over all subjects together as lm-eval weighs them."""
-        chosen, found = base.every_other(records, which), {}
+        found: Metrics = {}
         for name in (goal.metric for goal in self.GOALS):
-            right = _right(chosen, name)
+            right = _right(half, name)
             found |= {name: sum(right) / len(right), f"{name}_questions": len(right)}
         return found
 

@@ -236,10 +236,9 @@ class OwnBenchmark(base.BenchmarkBase):
         """Return what `measure` does, of `most` of its rows: the target's answers to these are known."""
         return self.measure(*model, **settings)
 
-    def half_metrics(self, benchmark: Benchmark, records: Records, reference: Any, which: int) -> Metrics:
-        chosen = base.every_other(records, which)
-        found = row_scores.aggregate_metrics(benchmark, chosen)
-        found |= {task: lm_eval_adapter.mean_score_of_task(task, chosen) for task in benchmark.tasks}
+    def half_metrics(self, benchmark: Benchmark, half: Records, reference: Any, which: int) -> Metrics:
+        found = row_scores.aggregate_metrics(benchmark, half)
+        found |= {task: lm_eval_adapter.mean_score_of_task(task, half) for task in benchmark.tasks}
         reference = found if reference == base.RETAIN_MODEL_ITSELF else reference
         return found | {"utility": kept_answers.compute_kept_utility(found, reference, benchmark.tasks)}
 

@@ -120,10 +120,9 @@ class TofuBenchmark(base.BenchmarkBase):
         records = score_answers(network, tokenizer, benchmark, reference, token_budget=token_budget)
         return _metrics(benchmark, records, reference), records
 
-    def half_metrics(self, benchmark: Benchmark, records: Records, reference: Reference | None, which: int) -> Metrics:
+    def half_metrics(self, benchmark: Benchmark, half: Records, reference: Reference | None, which: int) -> Metrics:
         """Return every number of every other row, membership against the retain model's AUCs on all rows."""
-        half = None if reference is None else reference._replace(ratios=reference.ratios[which::2])
-        return _metrics(benchmark, base.every_other(records, which), half)
+        return _metrics(benchmark, half, reference and reference._replace(ratios=reference.ratios[which::2]))
 
     def utility_by_row(self, benchmark: Benchmark, records: Records) -> list[metrics.Array]:
         """Return probability, ROUGE and truth ratio of each row of MU's three tasks: (n, 3) each."""
