@@ -108,13 +108,9 @@ class BenchmarkBase(ABC):
         """Return the role of the retain model of a split, such as `retain95`; None: there is no retain model."""
         return None
 
-    def training_data_configs(self, split: str) -> tuple[str, ...]:
-        """Return the configurations of the data set that training reads."""
-        return ()
-
-    def evaluation_data_configs(self, benchmark: Benchmark) -> tuple[str, ...]:
-        """Return the configurations of the data set that an evaluation reads."""
-        return ()
+    def data_configs(self, benchmark: Benchmark) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the configurations of the data set that training reads, and those that an evaluation reads."""
+        return (), ()
 
     def check_settings(self, benchmark: Benchmark) -> None:
         """Raise InputError if a setting is none of this benchmark's. Reads no file."""
@@ -147,13 +143,12 @@ class BenchmarkBase(ABC):
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         """Name what all that a trial reads holds: `files:HASH` where a folder is among it, else `hub:ID@REVISION`."""
-        return raw_rows.fingerprint_data_source(benchmark.data, self._configs(benchmark), benchmark.revision)
+        training, evaluation = self.data_configs(benchmark)
+        return raw_rows.fingerprint_data_source(benchmark.data, (*training, *evaluation), benchmark.revision)
 
     def fingerprint_evaluation_data(self, benchmark: Benchmark) -> str:
         """Name what all that an evaluation reads holds."""
-        return raw_rows.fingerprint_data_source(
-            benchmark.data, self.evaluation_data_configs(benchmark), benchmark.revision
-        )
+        return raw_rows.fingerprint_data_source(benchmark.data, self.data_configs(benchmark)[1], benchmark.revision)
 
     def fingerprint_all_splits(self, benchmark: Benchmark) -> str:
         """Name what all holds that every split of a sweep reads."""
@@ -218,9 +213,6 @@ class BenchmarkBase(ABC):
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Any:
         """Return the reference in a kept evaluation. Raises InputError, led by `where`, if it is of other rows."""
         raise InputError(f"{where}: {self.name} has no retain model to be measured against; leave it out")
-
-    def _configs(self, benchmark: Benchmark) -> tuple[str, ...]:
-        return self.training_data_configs(benchmark.split) + self.evaluation_data_configs(benchmark)
 
 
 def every_other(records: Records, which: int) -> Records:

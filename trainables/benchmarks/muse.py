@@ -8,6 +8,7 @@ everywhere here (trainables.training.sampling), not in turn.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -86,17 +87,14 @@ class MuseBenchmark(base.BenchmarkBase):
     def retain_role(self, split: str) -> str | None:
         return "retain"
 
-    def training_data_configs(self, split: str) -> tuple[str, ...]:
-        part = split.split("_")[1:]
-        return "/forget_".join(part) or FORGET_TEXT_CONFIG, RETAIN_TEXT_CONFIG
-
-    def evaluation_data_configs(self, benchmark: Benchmark) -> tuple[str, ...]:
+    def data_configs(self, benchmark: Benchmark) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        forget = "/forget_".join(benchmark.split.split("_")[1:]) or FORGET_TEXT_CONFIG
         questions = (name for config in KNOWMEM_CONFIGS.values() for name in (config, f"{config}_icl"))
-        return (VERBMEM_CONFIG, *questions, *PRIVLEAK_SETS.values())
+        return (forget, RETAIN_TEXT_CONFIG), (VERBMEM_CONFIG, *questions, *PRIVLEAK_SETS.values())
 
     def check_rows(self, benchmark: Benchmark) -> None:
         if raw_rows.check_if_local_folder(benchmark.data):
-            for config in self._configs(benchmark):
+            for config in chain(*self.data_configs(benchmark)):
                 _load(benchmark, config)
 
     def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
@@ -111,7 +109,7 @@ class MuseBenchmark(base.BenchmarkBase):
         return EvaluationTokens(read, rows * (VERBMEM_ANSWER_TOKENS + 2 * KNOWMEM_ANSWER_TOKENS))
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
-        forget, retain = (_load(benchmark, config) for config in self.training_data_configs(benchmark.split))
+        forget, retain = (_load(benchmark, config) for config in self.data_configs(benchmark)[0])
         return forget, retain
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:

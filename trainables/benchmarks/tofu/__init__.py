@@ -51,11 +51,9 @@ class TofuBenchmark(base.BenchmarkBase):
     def retain_role(self, split: str) -> str | None:
         return f"retain{100 - rows.forget_percentage(split):02d}"
 
-    def training_data_configs(self, split: str) -> tuple[str, ...]:
-        return split, f"retain{100 - rows.forget_percentage(split):02d}"
-
-    def evaluation_data_configs(self, benchmark: Benchmark) -> tuple[str, ...]:
-        return tuple(rows.evaluation_configs_by_task(benchmark).values())
+    def data_configs(self, benchmark: Benchmark) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        training = benchmark.split, f"retain{100 - rows.forget_percentage(benchmark.split):02d}"
+        return training, tuple(rows.evaluation_configs_by_task(benchmark).values())
 
     def check_settings(self, benchmark: Benchmark) -> None:
         super().check_settings(benchmark)
@@ -99,7 +97,7 @@ class TofuBenchmark(base.BenchmarkBase):
         columns = ("question", "answer")
         forget, retain = (
             raw_rows.load_rows(benchmark.data, config, columns, benchmark.revision)
-            for config in self.training_data_configs(benchmark.split)
+            for config in self.data_configs(benchmark)[0]
         )
         return forget, retain
 
