@@ -32,10 +32,9 @@ def make_candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Cand
     values = [metrics.get(goal.metric) for goal in goals]
     if values[-1] is None:
         return None
-    gains = [None if value is None else goal.upward_value(value) for goal, value in zip(goals, values, strict=True)]
-    removal = [gain for gain in gains[:-1] if gain is not None]
-    utility = float(goals[-1].upward_value(values[-1]))
-    return Candidate(key, mean(removal) if len(removal) == len(gains) - 1 else None, utility)
+    known = [(goal, value) for goal, value in zip(goals, values, strict=True) if value is not None]
+    *removal, utility = (goal.upward_value(value) for goal, value in known)
+    return Candidate(key, mean(removal) if len(removal) == len(goals) - 1 else None, float(utility))
 
 
 def pick_half_metrics(document: Mapping[str, Any], chosen: Selection, *, reported: bool = False) -> Mapping[str, Any]:

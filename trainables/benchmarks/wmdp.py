@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from trainables.benchmarks import base, lm_eval_adapter
 from trainables.benchmarks.base import EvaluationTokens, Examples, Goal, Metrics, Records, Row, TrainingSize
-from trainables.common import typed_paths
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Benchmark
@@ -57,10 +56,7 @@ class WmdpBenchmark(base.BenchmarkBase):
                 raise InputError(f"benchmark.sources: unknown part '{part}'; {suggest_name(part, HUB_IDS)}")
 
     def check_rows(self, benchmark: Benchmark) -> None:
-        """Raise InputError if a folder has no such corpus, or its questions are not in the columns of the hub's."""
-        for at, config, field, _ in _corpora(benchmark):
-            if raw_rows.check_if_local_folder(at, field):
-                raw_rows.require_data_file(typed_paths.expand_home(at), config, field)
+        """Raise InputError if questions are not in the columns of the hub's; `fingerprint` looks for the corpora."""
         for place, configs, field in _question_sources(benchmark):
             for config in configs:
                 raw_rows.load_rows(place, config, CHOICE_COLUMNS, field=field)

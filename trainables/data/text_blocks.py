@@ -58,7 +58,7 @@ class LazyTextRows(Sequence[Example]):
 
     def __getitem__(self, number: Any) -> Any:
         """Return an example. Raises InputError where a text is a single token."""
-        row = tokenize_text(self.tokenizer, self.texts[number])[: self.length]
+        row = tokenize_text(self.tokenizer, self.texts[int(number)])[: self.length]
         if len(row) < 2:
             raise InputError(f"benchmark.data: text {number + 1} has a single token: nothing can be predicted of it")
         return Example(tuple(row), 1)

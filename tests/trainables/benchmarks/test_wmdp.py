@@ -131,7 +131,7 @@ def test_what_is_missing_from_folders_is_told_with_the_setting(data: Path, tmp_p
         ((f"mmlu={tmp_path / 'mmlu'}",), "mmlu: .* has no virology/dev.json"),
     ):
         with pytest.raises(InputError, match=f"^benchmark.sources {words}"):
-            WMDP.check_rows(on(data, sources=sources))
+            WMDP.fingerprint(on(data, sources=sources))
     (tmp_path / "mmlu" / "virology").rename(tmp_path / "mmlu" / "virolog")
     with pytest.raises(InputError, match="'virolog' is no subject of MMLU; did you mean 'virology'"):
         lm_eval_adapter.load_lm_eval_tasks(("mmlu",), {"mmlu": str(tmp_path / "mmlu")}, 0)

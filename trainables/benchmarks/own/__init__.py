@@ -21,7 +21,6 @@ from trainables.benchmarks.own.kept_answers import TARGET_SCORES
 from trainables.benchmarks.own.model_answers import ANSWER_TOKENS, ANSWERS_PART, TRAINED_TOKENS, use_model_answers
 from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, suggest_name
-from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
@@ -76,10 +75,8 @@ class OwnBenchmark(base.BenchmarkBase):
                 raise InputError(f"benchmark.sources: '{part}' is neither rows nor a task of benchmark.tasks; {hint}")
 
     def check_rows(self, benchmark: Benchmark) -> None:
-        """Raise InputError with all that is wrong in the files, or if the folder of a task is none."""
+        """Raise InputError with all that is wrong in the files; `fingerprint` looks for the folders of tasks."""
         row_files.check_row_files(benchmark)
-        for task, place in _task_places(benchmark).items():
-            _task_files(task, place)
 
     def warn_about_rows(self, benchmark: Benchmark) -> str | None:
         return row_files.describe_overlap(benchmark)
@@ -124,7 +121,7 @@ class OwnBenchmark(base.BenchmarkBase):
         for task, place in _task_places(benchmark).items():
             files = _task_files(task, place)
             marks[task] = resolve_hub_id(place) if files is None else fingerprints.hash_files(files)
-        return "files:" + hash_json(marks)[:16]
+        return "files:" + fingerprints.hash_json(marks)[:16]
 
     def fingerprint_evaluation_data(self, benchmark: Benchmark) -> str:
         return self.fingerprint(benchmark)

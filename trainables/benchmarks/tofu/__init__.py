@@ -1,6 +1,5 @@
 """TOFU (Maini et al., 2024): its rows, and its evaluation in two published dialects (rows.py)."""
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -82,9 +81,7 @@ class TofuBenchmark(base.BenchmarkBase):
         return len(self.training_rows(benchmark)[0]) if typed_paths.is_folder(benchmark.data) else None
 
     def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
-        points = self.count_forget_points(benchmark)
-        if points is None and (match := re.fullmatch(r"forget([0-9]{2})", benchmark.split)):
-            points = 40 * int(match[1])
+        points = self.count_forget_points(benchmark) or 40 * rows.forget_percentage(benchmark.split)
         return TrainingSize(points, min(MEAN_ROW_TOKENS, max_length), min(MAX_ROW_TOKENS, max_length))
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
@@ -219,9 +216,7 @@ def score_answers(
         for (task, at, row), group, answers in zip(every, groups, scores, strict=True)
     ]
     scorer = metrics.make_rouge_scorer("rouge1", "rougeL")
-    for record, text in zip(
-        records, map(encoder.strip_answer_tag, texts), strict=False
-    ):  # not of hold-out rows, the last
+    for record, text in zip(records, map(encoder.strip_answer_tag, texts), strict=False):  # hold-out rows are last
         text = text.strip() if rules.strip else text
         overlap = scorer.score(encoder.strip_end_tokens(record["answer"]), text)
         record |= {"generation": text} | {f"{name}_recall": score.recall for name, score in overlap.items()}
