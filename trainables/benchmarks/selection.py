@@ -92,8 +92,9 @@ def pick_candidate(candidates: Iterable[Candidate], original: float | None, chos
         floor = chosen.share * original if original is not None and original > 0 else float("inf")
         measured = [one for one in measured if one.utility >= floor]
     if chosen.rule != "highest_utility" and measured:
-        return max(measured, key=lambda one: (_removal(one), one.utility))
-    return max(ordered, key=lambda one: (one.utility, _removal(one)), default=None)
+        return max(measured, key=lambda one: (one.removal or 0.0, one.utility))
+    unmeasured = float("-inf")
+    return max(ordered, key=lambda one: (one.utility, unmeasured if one.removal is None else one.removal), default=None)
 
 
 def explain_missing_utility_bar(original: float | None, chosen: Selection) -> str:
@@ -117,10 +118,6 @@ def describe_rule(chosen: Selection, removal: str = "removal", utility: str = "u
         rows = "every other evaluation row, reported on the remaining ones"
     seeds = f"; chosen on seeds {', '.join(map(str, chosen.seeds))}, reported on others, where there are any"
     return f"{rules[chosen.rule]}; ties go to the higher other value; chosen on {rows}{seeds if chosen.seeds else ''}"
-
-
-def _removal(one: Candidate) -> float:
-    return float("-inf") if one.removal is None else one.removal
 
 
 @dataclass(frozen=True)

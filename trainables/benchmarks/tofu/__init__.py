@@ -125,17 +125,15 @@ class TofuBenchmark(base.BenchmarkBase):
         return [np.column_stack(aggregates.compute_row_scores(records, task, guard)) for task in metrics.MU_TASKS]
 
     def make_reference_document(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
-        forget, holdout = ([row for row in records if row["task"] == task] for task in ("forget", HOLDOUT_SET))
+        sides = ("forget", HOLDOUT_SET)
+        forget, holdout = ([row for row in records if row["task"] == task] for task in sides)
         ratios = aggregates.truth_ratios(forget, "forget", aggregates.EPSILON_BY_DIALECT[benchmark.dialect]).tolist()
         part = {TRUTH_RATIOS_FIELD: ratios, ROWS_DIGEST_FIELD: _digest(forget)}
         if holdout:
             found = measures.aggregate_measures(benchmark, records)
             part[MEMBERSHIP_FIELD] = {
                 "aucs": {name: value for name, value in found.items() if name.startswith("membership")},
-                "losses": {
-                    task: aggregates.mean_token_losses(side, task, "answer").tolist()
-                    for task, side in (("forget", forget), (HOLDOUT_SET, holdout))
-                },
+                "losses": {task: aggregates.mean_token_losses(records, task, "answer").tolist() for task in sides},
                 "rows_digest": _digest(holdout),
             }
         return part
@@ -222,10 +220,11 @@ def score_answers(
         record |= {"generation": text} | {f"{name}_recall": score.recall for name, score in overlap.items()}
     if not requested:
         return records
-    for record, answers, example, (task, _, row) in zip(records, scores, first, every, strict=True):
+    for record, answers, example, (task, at, row) in zip(records, scores, first, every, strict=True):
         record |= measures.extract_measure_inputs(answers[0], benchmark.dialect, example)
         record["answer_text"] = tokenizer.decode(example.input_ids[example.answer_start :], skip_special_tokens=True)
-        record["reference_loss"] = reference.loss(record) if reference else None
+        losses = reference.losses.get(task) if reference else None
+        record["reference_loss"] = losses[at] if losses else None
         record["paraphrase"] = row.get("paraphrased_answer") if task == "forget" else None
     return measures.add_row_measures(benchmark, records, () if "paraphrase_rouge" in requested else ("paraphrase",))
 

@@ -26,16 +26,11 @@ COMBINED_METRICS = ("privleak", "privleak_reference", "memorisation_score", "pri
 
 
 class Reference(NamedTuple):
-    """What the retain model gave: truth ratios of the forget rows (n,), and of membership AUCs and mean losses."""
+    """What the retain model gave: truth ratios of the forget rows (n,), of membership AUCs and rows' mean losses."""
 
     ratios: metrics.Array
     aucs: Mapping[str, float] = {}
     losses: Mapping[str, Sequence[float]] = {}
-
-    def loss(self, record: Mapping[str, Any]) -> float | None:
-        """Return the retain model's mean loss of a record's answer; None where it is not known."""
-        known = self.losses.get(record["task"])
-        return known[record["index"]] if known else None
 
 
 def truth_ratios(records: Records, task: str, guard: float) -> metrics.Array:
