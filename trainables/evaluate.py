@@ -109,7 +109,7 @@ def _read_benchmark(fields: dict[str, Any], model: str) -> Benchmark:
     chosen.check_settings(asked)
     if warning := chosen.warn_about_rows(asked):
         cli.print_line(f"warning: {warning}", error=True)
-    return asked.model_copy(update={"fingerprint": chosen.fingerprint_evaluation_data(asked)})
+    return asked.model_copy(update={"fingerprint": chosen.fingerprint(asked, training=False)})
 
 
 def _check_model(subject: Model, asked: Benchmark) -> Model:

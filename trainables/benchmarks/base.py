@@ -141,18 +141,18 @@ class BenchmarkBase(ABC):
         """Return what a start has to fetch from the hub, each with the setting that names a folder instead."""
         return raw_rows.hub_requirements(benchmark.data, benchmark.revision)
 
-    def fingerprint(self, benchmark: Benchmark) -> str:
-        """Name what all that a trial reads holds: `files:HASH` where a folder is among it, else `hub:ID@REVISION`."""
-        training, evaluation = self.data_configs(benchmark)
-        return raw_rows.fingerprint_data_source(benchmark.data, (*training, *evaluation), benchmark.revision)
+    def fingerprint(self, benchmark: Benchmark, *, training: bool = True) -> str:
+        """Name what all that a trial reads holds: `files:HASH` where a folder is among it, else `hub:ID@REVISION`.
 
-    def fingerprint_evaluation_data(self, benchmark: Benchmark) -> str:
-        """Name what all that an evaluation reads holds."""
-        return raw_rows.fingerprint_data_source(benchmark.data, self.data_configs(benchmark)[1], benchmark.revision)
+        Without `training`: what an evaluation reads.
+        """
+        trained, evaluated = self.data_configs(benchmark)
+        configs = (*trained, *evaluated) if training else evaluated
+        return raw_rows.fingerprint_data_source(benchmark.data, configs, benchmark.revision)
 
     def fingerprint_all_splits(self, benchmark: Benchmark) -> str:
         """Name what all holds that every split of a sweep reads."""
-        return self.fingerprint_evaluation_data(benchmark)
+        return self.fingerprint(benchmark, training=False)
 
     def count_forget_points(self, benchmark: Benchmark) -> int | None:
         """Return how many forget points there are, None where that is not known before they are fetched or cut."""

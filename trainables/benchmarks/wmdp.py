@@ -71,15 +71,14 @@ class WmdpBenchmark(base.BenchmarkBase):
             found += raw_rows.hub_requirements(place, None, part, GATED_ADVICE if place == HUB_IDS[BIO_FORGET] else "")
         return (*found, *raw_rows.hub_requirements(benchmark.data, benchmark.revision))
 
-    def fingerprint(self, benchmark: Benchmark) -> str:
-        marks = (
-            raw_rows.fingerprint_data_source(at, (name,), commit, field)
-            for at, name, field, commit in _corpora(benchmark)
-        )
-        return _combine([*marks, *_question_fingerprints(benchmark)])
-
-    def fingerprint_evaluation_data(self, benchmark: Benchmark) -> str:
-        return _combine(_question_fingerprints(benchmark))
+    def fingerprint(self, benchmark: Benchmark, *, training: bool = True) -> str:
+        corpora = _corpora(benchmark) if training else []
+        found = [raw_rows.fingerprint_data_source(at, (name,), commit, field) for at, name, field, commit in corpora]
+        asked = _question_sources(benchmark)
+        found += [raw_rows.fingerprint_data_source(place, configs, field=field) for place, configs, field in asked]
+        if any(mark.startswith("files:") for mark in found):
+            return "files:" + hash_json(found)[:16]
+        return "hub:" + "+".join(dict.fromkeys(mark.removeprefix("hub:") for mark in found))
 
     def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
         """Return that most texts are longer than a row; how many there are is known when they are there."""
@@ -160,14 +159,3 @@ def _question_sources(benchmark: Benchmark) -> list[tuple[str, list[str], str]]:
     subjects = lm_eval_adapter.list_local_mmlu_subjects(mmlu) or ()
     splits = [f"{subject}/{split}" for subject in subjects for split in lm_eval_adapter.MMLU_SPLITS]
     return [(wmdp, configs, "benchmark.sources wmdp"), (mmlu, splits, "benchmark.sources mmlu")]
-
-
-def _question_fingerprints(benchmark: Benchmark) -> list[str]:
-    asked = _question_sources(benchmark)
-    return [raw_rows.fingerprint_data_source(place, configs, field=field) for place, configs, field in asked]
-
-
-def _combine(fingerprints: list[str]) -> str:
-    if any(found.startswith("files:") for found in fingerprints):
-        return "files:" + hash_json(fingerprints)[:16]
-    return "hub:" + "+".join(dict.fromkeys(found.removeprefix("hub:") for found in fingerprints))

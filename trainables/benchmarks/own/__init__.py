@@ -110,7 +110,7 @@ class OwnBenchmark(base.BenchmarkBase):
         placed = _task_places(benchmark).items()
         return tuple(each for task, place in placed for each in raw_rows.hub_requirements(place, None, task))
 
-    def fingerprint(self, benchmark: Benchmark) -> str:
+    def fingerprint(self, benchmark: Benchmark, *, training: bool = True) -> str:
         """Name what the files and the tasks' folders hold."""
         at = benchmark.places
         rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.list_row_sources(benchmark)}
@@ -122,9 +122,6 @@ class OwnBenchmark(base.BenchmarkBase):
             files = _task_files(task, place)
             marks[task] = resolve_hub_id(place) if files is None else fingerprints.hash_files(files)
         return "files:" + fingerprints.hash_json(marks)[:16]
-
-    def fingerprint_evaluation_data(self, benchmark: Benchmark) -> str:
-        return self.fingerprint(benchmark)
 
     def count_forget_points(self, benchmark: Benchmark) -> int | None:
         """Return the number of questions; None if there are texts, whose blocks only a tokenizer tells."""
