@@ -113,9 +113,8 @@ class MuseBenchmark(base.BenchmarkBase):
         return forget, retain
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-        cut = (
-            text_blocks.pack_texts_into_blocks if RULES[benchmark.dialect].wrap else text_blocks.make_retokenized_blocks
-        )
+        wrap = RULES[benchmark.dialect].wrap
+        cut = text_blocks.pack_texts_into_blocks if wrap else text_blocks.make_retokenized_blocks
         sides = self.training_rows(benchmark)
         forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in sides)
         return forget, retain

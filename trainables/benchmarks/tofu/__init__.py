@@ -157,11 +157,10 @@ class TofuBenchmark(base.BenchmarkBase):
 
 
 def _metrics(benchmark: Benchmark, records: Records, reference: Reference | None) -> Metrics:
+    guard = aggregates.EPSILON_BY_DIALECT[benchmark.dialect]
     found = aggregates.aggregate_metrics(records, benchmark.dialect, None if reference is None else reference.ratios)
     asked = measures.aggregate_measures(benchmark, records)
-    return found | aggregates.derive_open_unlearning_scores(
-        found | asked, reference, aggregates.EPSILON_BY_DIALECT[benchmark.dialect]
-    )
+    return found | aggregates.derive_open_unlearning_scores(found | asked, reference, guard)
 
 
 def _digest(asked: Sequence[Row]) -> str:
@@ -209,10 +208,7 @@ def score_answers(
         total=rules.generated_includes_prompt,
         scored=[(example, answers[0].hits) for example, answers, _ in zip(first, scores, prompts, strict=False)],
     )
-    records = [
-        _make_record(task, at, row, group, answers)
-        for (task, at, row), group, answers in zip(every, groups, scores, strict=True)
-    ]
+    records = [_make_record(*row, group, answers) for row, group, answers in zip(every, groups, scores, strict=True)]
     scorer = metrics.make_rouge_scorer("rouge1", "rougeL")
     for record, text in zip(records, map(encoder.strip_answer_tag, texts), strict=False):  # hold-out rows are last
         text = text.strip() if rules.strip else text
