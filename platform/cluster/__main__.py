@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from platform.cluster.account import create_aws_resources
 from platform.cluster.check import find_cluster_file_problems, load_cluster_file
 from platform.schedule.ray_environment import ensure_ray_token
 from trainables.common import cli
@@ -62,16 +63,7 @@ def print_environment(path: str) -> int:
     return 0
 
 
-def prepare_aws_account(path: str) -> int:
-    """Make the security group and the instance profiles that an AWS cluster file names."""
-    from platform.cluster import account
-
-    group = account.create_aws_resources(load_cluster_file(path).provider)
-    cli.print_line(f"fill in {path}: security_group_id: &group {group}")
-    return 0
-
-
-ACTIONS = {"check": print_cluster_file_problems, "environment": print_environment, "account": prepare_aws_account}
+ACTIONS = {"check": print_cluster_file_problems, "environment": print_environment, "account": create_aws_resources}
 
 
 if __name__ == "__main__":

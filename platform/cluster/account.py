@@ -6,11 +6,11 @@ Ray's own group opens ssh to the world, and Ray's own profile may not start work
 import contextlib
 import ipaddress
 import json
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from platform.cluster.check import PLACEHOLDER_PATTERN
+from platform.cluster.check import PLACEHOLDER_PATTERN, load_cluster_file
+from trainables.common.cli import print_line
 from trainables.common.errors import InputError
 
 SECURITY_GROUP = "unlearning"
@@ -18,11 +18,12 @@ EC2_TRUST_STATEMENT = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaw
 EC2_POLICY = "AmazonEC2FullAccess"  # as Ray's own head has: it starts, tags and ends machines
 
 
-def create_aws_resources(provider: Mapping[str, Any]) -> str:
-    """Make what a file's `provider` lacks; return the security group's id. Raises InputError with what AWS refuses."""
+def create_aws_resources(path: str) -> int:
+    """Make what a cluster file names and an account lacks; print the group. Raises InputError with what AWS refuses."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
+    provider = load_cluster_file(path).provider
     for name in ("region", "storage", "ssh_from", "head_profile", "worker_profile"):
         value = provider.get(name)
         if not isinstance(value, str) or PLACEHOLDER_PATTERN.search(value):
@@ -42,9 +43,11 @@ def create_aws_resources(provider: Mapping[str, Any]) -> str:
         pass_role = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": worker}
         start = {f"start-{provider['worker_profile']}": [image, pass_role]}
         _ensure_profile(iam, provider["head_profile"], bucket | start, managed=f"{arn}:iam::aws:policy/{EC2_POLICY}")
-        return _ensure_group(boto3.client("ec2", region_name=provider["region"]), str(source))
+        group = _ensure_group(boto3.client("ec2", region_name=provider["region"]), str(source))
     except (BotoCoreError, ClientError) as error:
         raise InputError(f"AWS: {error}") from error
+    print_line(f"fill in {path}: security_group_id: &group {group}")
+    return 0
 
 
 def _bucket_rights(storage: str, arn: str) -> dict[str, list[Any]]:
