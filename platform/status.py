@@ -129,15 +129,14 @@ def _estimate_rest(running: list[dict[str, Any]], left: int, total: float | None
 
 def _group_failures(results: ResultsByTrial, store: Storage) -> list[dict[str, Any]]:
     """Return the trials that failed by outcome and cause, the most frequent first."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
     for key, result in results.items():
-        if result["status"] in FAILED_STATUSES:
-            groups.setdefault((result["status"], normalise_failure_cause(result)), []).append(key)
-    found = []
-    for (status, reason), keys in groups.items():
-        message = (results[keys[0]].get("error") or {}).get("message", reason)
-        found.append({"status": status, "cause": message, "trials": keys, "log": str(store.trial(keys[0]) / ERROR)})
-    return sorted(found, key=lambda group: -len(group["trials"]))
+        if (status := result["status"]) in FAILED_STATUSES:
+            cause = normalise_failure_cause(result)
+            message = (result.get("error") or {}).get("message", cause)
+            first = {"status": status, "cause": message, "trials": [], "log": str(store.trial(key) / ERROR)}
+            groups.setdefault((status, cause), first)["trials"].append(key)
+    return sorted(groups.values(), key=lambda group: -len(group["trials"]))
 
 
 def _label(config: dict[str, Any] | None, trial_id: str, axes: Iterable[str]) -> str:
@@ -154,8 +153,8 @@ def _describe_driver(sweep: SweepFile, store: Storage) -> dict[str, Any] | None:
     if found is None:
         return None
     known = {name: found.get(name) for name in ("host", "pid", "since", "command")}
-    silent = round(time.time() - found["beat"], 1) if found else None
-    return {**known, "heartbeat_seconds": silent, "alive": process_identity.is_process_alive(found)}
+    known["heartbeat_seconds"] = round(time.time() - found["beat"], 1) if found else None
+    return known | {"alive": process_identity.is_process_alive(found)}
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
