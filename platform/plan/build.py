@@ -13,7 +13,7 @@ from platform.plan.models import (
     read_model_config,
     resolve_benchmark,
 )
-from platform.plan.plan import Plan, StudyMemoryNeed
+from platform.plan.plan import Plan
 from platform.plan.spaces import STRATEGIES, StudySpace, list_known_trials, list_study_spaces
 from search_spaces.schema.sweep import STUDY_PATHS, Range, Sweep
 from trainables import benchmarks as kinds
@@ -208,7 +208,7 @@ def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: SplitR
 
 def _check_trials(
     sweep: Sweep, trials: list[Trial], models: ModelFinder, problems: ProblemCollector
-) -> tuple[ModelShape | None, tuple[StudyMemoryNeed, ...]]:
+) -> tuple[ModelShape | None, dict[str, memory.MemoryFit]]:
     """Return the sizes of the trials' model, and what memory they need. Raises InputError with every problem."""
     for trial in (trial for trial in trials if METHODS[trial.method].steers):
         depth = read_model_config(trial.target, models.recipes).get("num_hidden_layers")
@@ -265,9 +265,8 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Plan
         fixed.get("benchmark", {}).pop(place, None)
     remove_planning_resources(fixed)
     benchmark = next(iter(benchmarks.values()))
-    fixed["data"] = str(benchmark.fingerprint)
-    if not benchmark.is_fictional:
-        fixed["data"] = kinds.get_benchmark(benchmark.name).fingerprint_all_splits(benchmark)
+    kind = kinds.get_benchmark(benchmark.name)
+    fixed["data"] = str(benchmark.fingerprint) if benchmark.is_fictional else kind.fingerprint_all_splits(benchmark)
     fixed["models"] = sorted({str(ref.model.fingerprint) for ref in references if ref.role == "original"})
     return hash_json(fixed)[:8]
 

@@ -7,10 +7,11 @@ Where the constants come from: docs/reproduction.md.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from platform.plan.plan import Plan, StudyMemoryNeed
+from platform.plan.plan import Plan
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks
 from trainables.benchmarks.base import EvaluationTokens, TrainingSize
@@ -21,8 +22,6 @@ from trainables.config.settings import KV_CACHE_FACTOR, Benchmark, ModelShape, R
 from trainables.config.shared_artifacts import ModelRecipe, find_direction_of_trial
 from trainables.config.trial import Trial
 from trainables.training import memory, sampling
-
-DeviceRates = Mapping[str, float]
 
 MEMORY_ADVICE = (
     "more ranks (--set resources.ranks=N), --set resources.precision=bf16, resources.gradient_checkpointing=true, "
@@ -60,18 +59,34 @@ def find_gpu_name() -> str | None:
     return next((name for name in GPU_RATES if models and name in models[0]), None)
 
 
-def check_memory_fits(needs: Sequence[StudyMemoryNeed]) -> None:
+def convert_memory_need_to_json(study: str, fit: memory.MemoryFit) -> dict[str, Any]:
+    split, method, rectifier = study.rsplit("/", 2)
+    parts = asdict(fit.peak)
+    parts = parts.pop("states") | parts
+    return {
+        "method": method,
+        "rectifier": rectifier,
+        "split": split,
+        "zero_stage": fit.stage,
+        "micro_batch": fit.micro_batch,
+        "bytes": {name: round(value) for name, value in parts.items()},
+        "total_bytes": round(fit.peak.total),
+        "limit_bytes": None if fit.limit is None else round(fit.limit),
+    }
+
+
+def check_memory_fits(needs: Mapping[str, memory.MemoryFit]) -> None:
     """Raise InputError on trials that cannot fit, with the numbers of the largest."""
-    tight = [need for need in needs if not need.fit.fits]
+    tight = {study: fit for study, fit in needs.items() if not fit.fits}
     if not tight:
         return
-    worst = max(tight, key=lambda need: need.fit.peak.total)
-    fit = worst.fit
-    parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in worst.to_json_dict()["bytes"].items() if size >= 5e7)
+    study, fit = max(tight.items(), key=lambda need: need[1].peak.total)
+    worst = convert_memory_need_to_json(study, fit)
+    parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in worst["bytes"].items() if size >= 5e7)
     more = f"; {len(tight) - 1} other kinds of trials do not fit either" if len(tight) > 1 else ""
     size = math.ceil(fit.peak.total / memory.USABLE_SHARE / 1e9)
     raise InputError(
-        f"resources: {worst.method} with rectifier {worst.rectifier} on {worst.split} needs "
+        f"resources: {worst['method']} with rectifier {worst['rectifier']} on {worst['split']} needs "
         f"{fit.peak.total / 1e9:.1f} GB on each rank (ZeRO {fit.stage}, micro-batch {fit.micro_batch}: {parts}), "
         f"of a GPU {(fit.limit or 0.0) / 1e9:.1f} GB are usable{more}; take {MEMORY_ADVICE}, or GPUs of {size} GB "
         "(--set resources.gpu_memory=GB)"
@@ -80,26 +95,22 @@ def check_memory_fits(needs: Sequence[StudyMemoryNeed]) -> None:
 
 def list_memory_needs_by_study(
     sweep: Sweep, trials: Sequence[Trial], shape: ModelShape | None
-) -> tuple[StudyMemoryNeed, ...]:
+) -> dict[str, memory.MemoryFit]:
     """Return the memory that trials need; nothing if the model's sizes are not known before it is fetched."""
     if shape is None:
-        return ()
+        return {}
     resources, device = sweep.resources, None
     if resources.gpus and resources.gpu_memory is not None:
         device = resources.gpu_memory * 1e9 * min(1.0, resources.gpus)
     texts = dict.fromkeys((trial.benchmark, trial.training.max_length) for trial in trials)
     sizes = {text: benchmarks.get_benchmark(text[0].name).training_size(*text) for text in texts}
-    kinds = {
-        (one.method, one.rectifier.name, one.benchmark.split, one.training, one.objective, one.rectifier.parts): one
-        for one in trials
-    }
-    needs: dict[tuple[str, str, str], StudyMemoryNeed] = {}
-    for (method, rectifier, split, *_), trial in kinds.items():  # of each cell the trial that takes most
+    kinds = {(one.study(), one.training, one.objective, one.rectifier.parts): one for one in trials}
+    needs: dict[str, memory.MemoryFit] = {}
+    for (study, *_), trial in kinds.items():  # of each study the trial that takes most
         longest = sizes[trial.benchmark, trial.training.max_length].longest
-        need = StudyMemoryNeed(method, rectifier, split, memory.fit_trial_to_memory(trial, shape, longest, device))
-        cell = (method, rectifier, split)
-        needs[cell] = max(needs.get(cell, need), need, key=lambda one: one.fit.peak.total)
-    return tuple(needs.values())
+        fit = memory.fit_trial_to_memory(trial, shape, longest, device)
+        needs[study] = max(needs.get(study, fit), fit, key=lambda one: one.peak.total)
+    return needs
 
 
 def estimate_device_rates(resources: Resources) -> dict[str, float]:
@@ -114,7 +125,7 @@ def estimate_device_rates(resources: Resources) -> dict[str, float]:
 
 
 def estimate_training_seconds(
-    trial: Trial, shape: ModelShape, points: int, tokens: float, rows: int, rates: DeviceRates
+    trial: Trial, shape: ModelShape, points: int, tokens: float, rows: int, rates: Mapping[str, float]
 ) -> float:
     """Return the seconds of training on `points` forget rows of `tokens` tokens on average, `rows` in a pass."""
     once = 8 if trial.resources.gradient_checkpointing else 6
@@ -137,7 +148,7 @@ def estimate_training_seconds(
 
 
 def estimate_evaluation_seconds(
-    trial: Trial, shape: ModelShape, points: int, size: EvaluationTokens, rates: DeviceRates
+    trial: Trial, shape: ModelShape, points: int, size: EvaluationTokens, rates: Mapping[str, float]
 ) -> float:
     """Return the seconds of all evaluations of a trial, of mixtures at most.
 
@@ -184,7 +195,6 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
     The known trials of an Optuna study stand for all that it is to have.
     """
     known, total, rates = plan.trials_by_study(), 0.0, estimate_device_rates(plan.sweep.resources)
-    fitting = {(need.method, need.rectifier, need.split): need.fit.micro_batch for need in plan.needs}
     load = LOAD_SECONDS + shape.parameter_count * memory.WEIGHT_BYTES[plan.sweep.resources.precision] / DISK_BYTE_RATE
     trained: set[str] = set()
     for trial in plan.trials:
@@ -192,8 +202,8 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
         text, asked = estimate_text_sizes(plan.sweep, trial.benchmark, trial.training)
         if text.points is None:
             return None
-        rows = fitting[trial.method, trial.rectifier.name, trial.benchmark.split]
-        rows = rows if trial.resources.gpus else max(1, int(CPU_TOKENS / text.mean))
+        on_cpu = max(1, int(CPU_TOKENS / text.mean))
+        rows = plan.needs[trial.study()].micro_batch if trial.resources.gpus else on_cpu
         made = find_direction_of_trial(trial)  # trials that differ by their strength alone share it
         key = made.id() if made else trial.id()
         if key not in trained:

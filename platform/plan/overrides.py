@@ -26,8 +26,6 @@ RANGE_PATTERN = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
 SWEEP_DEFAULTS = {name: field.default for name, field in Sweep.model_fields.items()}
 SWEEP_SECTIONS = {name: default for name, default in SWEEP_DEFAULTS.items() if isinstance(default, FrozenSettings)}
 """Groups of settings of a sweep, such as `training`."""
-OPTIONAL_FIELDS = {k for k, v in SWEEP_DEFAULTS.items() if v is None} - {"backbone", "fictional", "model_training"}
-"""Settings of the sweep itself, such as `models`."""
 BACKBONE_FIELD = "backbone"  # its hub ids, template, learning rate and precision
 STRENGTH_PATHS = ("task_vector.stg", "task_vector.strength")  # one method has the one, another the other
 
@@ -200,7 +198,8 @@ def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 def list_settable_paths() -> list[str]:
     inside = {f"{section}.{name}" for section, default in SWEEP_SECTIONS.items() for name in type(default).model_fields}
-    paths = {*list_allowed_axis_paths(), *OPTIONAL_FIELDS, BACKBONE_FIELD, *inside}
+    optional = {name for name, default in SWEEP_DEFAULTS.items() if default is None}  # such as `models`
+    paths = {*list_allowed_axis_paths(), *optional - {"fictional", "model_training"}, *inside}
     return sorted(path for path in paths if not path.endswith("fingerprint"))
 
 

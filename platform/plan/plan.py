@@ -1,8 +1,8 @@
 """A sweep resolved into trials, as a value. What a storage holds of it: platform.state.trial_outcomes."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from platform.plan.models import PlannedEvaluation
 from platform.plan.spaces import StudySpace
@@ -12,30 +12,6 @@ from trainables.config.shared_artifacts import ModelRecipe
 from trainables.config.trial import Trial
 from trainables.data.hub_folders import HubRequirement
 from trainables.training.memory import MemoryFit
-
-
-@dataclass(frozen=True)
-class StudyMemoryNeed:
-    """The memory that the trials of one method, rectifier and split need."""
-
-    method: str
-    rectifier: str
-    split: str
-    fit: MemoryFit
-
-    def to_json_dict(self) -> dict[str, Any]:
-        parts = asdict(self.fit.peak)
-        parts = parts.pop("states") | parts
-        return {
-            "method": self.method,
-            "rectifier": self.rectifier,
-            "split": self.split,
-            "zero_stage": self.fit.stage,
-            "micro_batch": self.fit.micro_batch,
-            "bytes": {name: round(value) for name, value in parts.items()},
-            "total_bytes": round(self.fit.peak.total),
-            "limit_bytes": None if self.fit.limit is None else round(self.fit.limit),
-        }
 
 
 @dataclass(frozen=True)
@@ -50,19 +26,20 @@ class Plan:
     references: tuple[PlannedEvaluation, ...]
     recipes: tuple[ModelRecipe, ...]
     hub: tuple[HubRequirement, ...]
-    budget: int | None = None
+    budget: int | None
     """Trials of each study with `optuna`, None of another strategy."""
-    needs: tuple[StudyMemoryNeed, ...] = ()
-    """The memory of its kinds of trials; empty if the model's sizes are not known."""
-    shape: ModelShape | None = None
+    needs: Mapping[str, MemoryFit]
+    """The memory that each study's trials need at most; empty if the model's sizes are not known."""
+    shape: ModelShape | None
     """Sizes of the target model, None where they are not known before it is fetched."""
-    warnings: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
+    warnings: tuple[str, ...]
+    left_out: tuple[str, ...]
     """The studies that `--only` leaves out."""
 
     @property
-    def largest_memory_need(self) -> StudyMemoryNeed | None:
-        return max(self.needs, key=lambda need: need.fit.peak.total, default=None)
+    def largest_memory_need(self) -> tuple[str, MemoryFit] | None:
+        """Return the study whose trials need most, and what they need."""
+        return max(self.needs.items(), key=lambda need: need[1].peak.total, default=None)
 
     @property
     def name(self) -> str:
@@ -74,17 +51,14 @@ class Plan:
             found.setdefault(trial.study(), []).append(trial)
         return found
 
-    def count_planned(self, study: str, known: int) -> int:
-        """Return how many trials of a study are to be run in all starts, of which so many are known."""
-        if self.budget is None:
-            return known
-        points = self.spaces[study].size if self.spaces[study].has_ranges else known
-        return self.budget if points is None else min(self.budget, points)
-
     @cached_property
     def planned(self) -> dict[str, int]:
         """Return how many trials of each study are to be run in all starts."""
-        return {name: self.count_planned(name, len(known)) for name, known in self.trials_by_study().items()}
+        points = {name: len(known) for name, known in self.trials_by_study().items()}
+        if self.budget is None:
+            return points
+        sizes = {name: self.spaces[name].size if self.spaces[name].has_ranges else points[name] for name in points}
+        return {name: self.budget if size is None else min(self.budget, size) for name, size in sizes.items()}
 
     @property
     def has_ranges(self) -> bool:

@@ -79,15 +79,16 @@ class StudySpace:
         for values in itertools.product(*(dict.fromkeys(axis) for axis in self.axes.values())):  # type: ignore[arg-type]
             yield dict(zip(self.axes, values, strict=True))
 
-    def find_point(self, trial: Trial) -> dict[str, Any] | None:
-        """Return the point of a trial, None if the trial is not in this space."""
+    def find_trial(self, trial: Trial) -> Trial | None:
+        """Return this space's trial of the same id, with its own resources, None if it has none."""
         point = {path: get_by_path(trial, path) for path in self.axes}
         if not all(point[path] in axis for path, axis in self.axes.items()):
             return None
         try:
-            return point if self.make_trial(point).id() == trial.id() else None
+            found = self.make_trial(point)
         except InputError:
             return None
+        return found if found.id() == trial.id() else None
 
 
 def get_by_path(value: Any, path: str) -> Any:

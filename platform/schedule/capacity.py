@@ -149,5 +149,5 @@ def share_gpu_among_trials(plan: Plan, address: str | None) -> Resources:
         memory = USABLE_HOST_MEMORY_SHARE * read_usable_machine_memory() / gpus
         room = memory / (TRIAL_HOST_BYTES + 2 * WEIGHT_BYTES[wanted.precision] * plan.shape.parameter_count)
         cpus, trials = count_local_cpus() / gpus / max(TRIAL_CPUS, wanted.cpus), -(-sum(plan.planned.values()) // gpus)
-        most = min(MAX_TRIALS_PER_GPU, USABLE_SHARE * size * 1e9 / largest.fit.least, cpus, room, trials)
+        most = min(MAX_TRIALS_PER_GPU, USABLE_SHARE * size * 1e9 / largest[1].least, cpus, room, trials)
     return wanted.model_copy(update={"share_gpus": False, "gpus": 1 / max(1, int(most))})

@@ -1,8 +1,9 @@
-"""The Ray that a sweep runs on: joined or started here, and how its nodes hold trials."""
+"""The Ray that a sweep runs on: joined or started here, how its nodes hold trials, and what happens when parts die."""
 
 import contextlib
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -10,11 +11,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import psutil
-import ray
 import ray.exceptions
+from ray.air.execution._internal import actor_manager
+from ray.tune import Callback
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from platform.schedule import capacity
@@ -31,6 +34,9 @@ KUBERAY_VARIABLE = "RAY_CLUSTER_NAME"
 NODE_WAIT_SECONDS = 120.0
 HEAD_RETRY_SECONDS, INTERRUPTED_SHUTDOWN_SECONDS = 20.0, 2.0
 """How long Ray's head may be away (Ray ends this process after 60 s, without a word), and Ray's end after Ctrl-C."""
+MAX_TRIAL_RESTARTS = 2
+"""How often a trial whose process died runs again, from its last checkpoint, without coming further."""
+RAYLET_CHECK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -171,3 +177,45 @@ def choose_placement(
             "waits for the network between them"
         )
     return Placement(slots, "STRICT_PACK" if packed else "PACK")
+
+
+class RayletWatch(Callback):
+    """Raises RayError out of Tune's loop if Ray's process here has died: Tune would wait for its trials for ever.
+
+    Counts a trial's failures anew when it comes further than ever: one that dies at the same step is given up.
+    """
+
+    def __init__(self) -> None:
+        self.node = ray.get_runtime_context().get_node_id()
+        self.last_look = time.monotonic()
+        self.furthest: dict[str, int] = {}
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        if time.monotonic() - self.last_look < RAYLET_CHECK_SECONDS:
+            return
+        self.last_look = time.monotonic()
+        if not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == self.node):
+            raise ray.exceptions.RayError("its raylet on this machine has died")
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        step = result.get("step", 0)
+        if step > self.furthest.get(trial.trial_id, 0):
+            self.furthest[trial.trial_id] = step
+            trial.run_metadata.num_failures = 0
+
+
+def read_tune_error(trial: Any) -> str:
+    """Return what Tune has noted of a trial's end in Ray's session, which is not in the storage: it may be full."""
+    path = trial.error_file
+    text = Path(path).read_text(encoding="utf-8") if path and Path(path).is_file() else "its process died"
+    if used := re.search(r"low on memory.* was ([\d.]+)GB used / ([\d.]+)GB", text):
+        text += f"\nkilled: machine short of memory ({used[1]} of {used[2]} GB); try --max-concurrent 1"
+    return text
+
+
+def retry_trials_killed_for_memory() -> None:
+    """Make Tune treat a kill by Ray's memory monitor like a dead actor: Tune of Ray 2.60 ends with a traceback."""
+    deaths = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError)
+    actor_manager.RayActorError = deaths  # type: ignore[assignment, misc]

@@ -41,14 +41,12 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     listed = [trial.id() for trial in plan.trials]
     unfinished = _list_unfinished(earlier, command, set(listed), store)
     if plan.strategy == "optuna":  # the others are added when they begin
-        listed = [key for key in listed if key in state.outcomes or store.has_unfinished_run(key)]
+        listed = [key for key in listed if key in state.done or store.has_unfinished_run(key)]
     trials = tuple(dict.fromkeys([*(earlier.trials if earlier else ()), *listed]))
     budget = len(trials)
     if plan.strategy == "optuna":  # a study ends at its budget, most points are never run
         budget = sum(store.result(key) is not None for key in trials) + state.number_to_run
-    references = [
-        ReferenceEvaluation(role=ref.role, split=ref.split, evaluation=ref.evaluation) for ref in plan.references
-    ]
+    references = [ReferenceEvaluation.model_validate(ref, from_attributes=True) for ref in plan.references]
     made = {(ref.split, ref.role) for ref in references}
     kept = [ref for ref in earlier.references if (ref.split, ref.role) not in made] if earlier else []
     rule, searched = plan.sweep.selection, earlier is not None and earlier.selection.halves

@@ -36,30 +36,19 @@ class SweepState:
     """A plan beside what the storage holds of its trials."""
 
     plan: Plan
-    outcomes: Mapping[str, str]
-    """The outcome of each trial whose result can be read, by its id."""
+    done: Mapping[str, str]
+    """The outcome of each trial that does not run again, by its id."""
+    retried: tuple[str, ...] = ()
+    """Ids of trials whose results are set aside, and which run again: a search asks for them first."""
     damaged: tuple[Path, ...] = ()
     """Result files that cannot be read: their trials run again."""
-    retry: tuple[str, ...] = ()
-    """Outcomes whose trials run again, beside those that were lost."""
     warnings: tuple[str, ...] = ()
     """What comes from other code than this."""
-    again: tuple[str, ...] = ()
-    """Ids of trials whose results this start has set aside: a search asks for them first."""
-
-    @cached_property
-    def retried(self) -> tuple[str, ...]:
-        """Ids of trials whose results are set aside, and which run again."""
-        return tuple(key for key, status in self.outcomes.items() if status in (*self.retry, LOST))
-
-    @cached_property
-    def done(self) -> frozenset[str]:
-        return frozenset(self.outcomes) - frozenset(self.retried)
 
     @property
     def failed_outcomes(self) -> dict[str, str]:
         """Outcomes of trials that failed and count as done, by id."""
-        return {key: one for key, one in self.outcomes.items() if key in self.done and one in FAILED_STATUSES}
+        return {key: one for key, one in self.done.items() if one in FAILED_STATUSES}
 
     @cached_property
     def remaining(self) -> list[Trial]:
@@ -69,9 +58,7 @@ class SweepState:
     def number_to_run(self) -> int:
         """How many trials a start has to run: `optuna` stops each study at its budget."""
         studies = self.plan.trials_by_study().items()
-        return sum(
-            max(0, self.plan.count_planned(name, len(trials)) - self.count_done(trials)) for name, trials in studies
-        )
+        return sum(max(0, self.plan.planned[name] - self.count_done(trials)) for name, trials in studies)
 
     def count_done(self, trials: Iterable[Trial]) -> int:
         return sum(trial.id() in self.done for trial in trials)
@@ -91,14 +78,16 @@ class SweepState:
 
 
 def read_sweep_state(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
-    """Read what the storage holds of a plan; trials whose outcome is one of `retry` are to run again."""
+    """Read what the storage holds of a plan; trials whose outcome is one of `retry`, or that were lost, run again."""
     plan = add_recorded_trials_to_plan(plan, store)
     trials = {trial.id(): trial for trial in plan.trials}
     store.download_sweeps_and_results(trials)
     results, damaged = read_trial_results(trials, store)
     outcomes = {key: result["status"] for key, result in results.items()}
+    retried = tuple(key for key, status in outcomes.items() if status in (*retry, LOST))
+    done = {key: status for key, status in outcomes.items() if status not in (*retry, LOST)}
     other = describe_code_change(results.values(), "result", "numbers may differ from new ones, --new makes them again")
-    state = SweepState(plan, outcomes, tuple(damaged), retry, other)
+    state = SweepState(plan, done, retried, tuple(damaged), other)
     return add_code_change_warnings(state, store)
 
 
@@ -116,9 +105,8 @@ def add_recorded_trials_to_plan(plan: Plan, store: Storage) -> Plan:
         with contextlib.suppress(ValidationError):  # of other custom methods than are here
             trial = Trial.model_validate(config)
             space = plan.spaces.get(trial.study())
-            point = space.find_point(trial) if space and space.has_ranges else None
-            if space and point is not None:
-                recorded.append(space.make_trial(point))
+            if space and space.has_ranges and (found := space.find_trial(trial)):
+                recorded.append(found)
     return replace(plan, trials=(*plan.trials, *recorded))
 
 

@@ -13,15 +13,13 @@ from platform.plan import overrides
 from platform.plan.build import ProblemCollector, make_plan
 from platform.plan.plan import Plan
 from platform.schedule.capacity import describe_local_shortages, estimate_parallel_trials, share_gpu_among_trials
-from platform.state import disk
 from platform.state.trial_outcomes import SweepState, add_code_change_warnings, read_sweep_state
-from platform.sweep.dry_run import convert_plan_to_json, format_dry_run
+from platform.sweep.dry_run import convert_plan_to_json, describe_shortage, format_dry_run
 from platform.sweep.start import run_sweep_under_lock
 from platform.sweep.start_options import StartOptions
 from search_spaces.schema.sweep import Sweep, import_sweep, list_sweep_names
 from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name
-from trainables.storage.file_names import FAILED_STATUSES
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
@@ -89,7 +87,7 @@ def main(
         return 0
     if state.number_to_run and lacks:
         raise InputError("; ".join(lacks))
-    if shortage := disk.describe_shortage(state, store, options.keep, slots):
+    if shortage := describe_shortage(state, store, options.keep, slots):
         raise InputError(f"--storage: {shortage}")
     open_storage(location)  # made now, so that a start that is refused leaves nothing
     return run_sweep_under_lock(state, store, options)
@@ -117,9 +115,8 @@ def _open_storage(location: str) -> Storage:
 
 def _check_plan(plan: Plan, store: Storage, options: StartOptions) -> tuple[SweepState, int, int]:
     """Return a plan's state, how many trials run at a time, and how many results are set aside."""
-    failures = FAILED_STATUSES if options.reason is None else (options.reason,)
-    state = read_sweep_state(plan, store, failures if options.retry_failed else ())
-    aside = len(state.outcomes) + len(state.damaged) if options.new else 0
+    state = read_sweep_state(plan, store, options.retried_outcomes)
+    aside = len(state.done) + len(state.retried) + len(state.damaged) if options.new else 0
     state = add_code_change_warnings(SweepState(state.plan, {}), store) if options.new else state
     slots = estimate_parallel_trials(plan.sweep.resources, state.number_to_run, options.max_concurrent, options.address)
     return state, slots, aside

@@ -1,4 +1,4 @@
-"""The trials that the rule chooses: judged, exported and attacked at a sweep's end."""
+"""The trials that the rule chooses: their weights are kept, and they are judged, exported and attacked at the end."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from trainables.config.trial import Trial
 from trainables.robustness import attacks
 from trainables.robustness.attack_results import read_attack_results
 from trainables.storage import atomic_files
+from trainables.storage.file_names import EVALUATED_STATUSES, WEIGHTS
 from trainables.storage.folder_storage import Storage, move_to_dated_folder
 from trainables.storage.opening import format_storage_option
 
@@ -45,7 +46,6 @@ def _judge_split(split: str, plan: Plan, store: Storage, print_line: Callable[[s
 
 def _export(trial: Trial, why: str, plan: Plan, store: Storage, print_line: Callable[[str], None]) -> str:
     """Export a trial unless that is done; return where the folder is, or why it cannot be written."""
-    import ray
     import ray.exceptions
 
     from trainables.trial.export import model_folder
@@ -69,7 +69,6 @@ def _export(trial: Trial, why: str, plan: Plan, store: Storage, print_line: Call
 
 def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
     """Attack each chosen trial whose weights are kept, unless that is done; print what came back."""
-    import ray
     import ray.exceptions
 
     from trainables.workers.ray_processes import attack_trial
@@ -122,3 +121,43 @@ def choose_trials(plan: Plan, store: Storage) -> list[Trial]:
         )
         chosen += [known[one.key] for one in settings[best.key]] if best else []
     return chosen
+
+
+class WeightPruner:
+    """Deletes weights that `--keep` does not keep as soon as a trial's end shows it, of earlier starts at once."""
+
+    def __init__(self, plan: Plan, store: Storage, choice: str) -> None:
+        self.plan, self.store, self.choice = plan, store, choice
+        self.trials = {trial.id(): trial for trial in plan.trials}
+        self.utilities = read_target_utilities(plan, store)
+        for study in plan.trials_by_study():
+            self.prune_study(study)
+
+    def prune_after_trial(self, trial: Trial) -> None:
+        """Delete the weights that are not kept any more, of a trial's study and of the trial that it goes on from."""
+        self.trials[trial.id()] = trial
+        self.prune_study(trial.study())
+        if trial.earlier_id:
+            self.prune_study(self.trials[trial.earlier_id].study())
+
+    def prune_study(self, study: str) -> None:
+        """Delete the weights of a study's measured trials that `choice` does not keep."""
+        known = [key for key, trial in self.trials.items() if trial.study() == study]
+        found = {key for key in known if self.store.has_weights(key)}
+        if self.choice == "all" or not found:
+            return
+        benchmark, rule = self.plan.sweep.benchmark.name, self.plan.sweep.selection
+        results = {key: result for key in known if (result := self.store.result(key))}
+        points = selection.list_goal_gains(results, benchmark)
+        keep = set(selection.pareto_front_ids(points)) if self.choice == "pareto" else set()
+        candidates = selection.list_candidates(results, benchmark, rule)
+        best = selection.pick_candidate(candidates, self.utilities.get(study.split("/")[0]), rule)
+        if best and self.choice != "none":
+            keep.add(best.key)
+        keep |= {  # those that did not end with a model, lost or failed ones, may run again
+            trial.earlier_id
+            for key, trial in self.trials.items()
+            if trial.earlier_id and (self.store.result(key) or {}).get("status") not in EVALUATED_STATUSES
+        }
+        for key in found & {key for key, *_ in points} - keep:
+            self.store.remove(self.store.trial(key) / WEIGHTS)

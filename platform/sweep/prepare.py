@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ray
 import ray.exceptions
 from ray.train import TrainingFailedError
 
@@ -141,7 +140,8 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
         if store.exists(forget_batches.direction_folder(direction, store)):
             continue
         methods = [row.name for row in METHODS.values() if row.strength and row.batched == direction.rectified]
-        fitting = [need.fit.micro_batch for need in plan.needs if need.method in methods and need.fit.limit is not None]
+        limited = {study: fit.micro_batch for study, fit in plan.needs.items() if fit.limit is not None}
+        fitting = [rows for study, rows in limited.items() if study.rsplit("/", 2)[1] in methods]
         rows = resources.micro_batch or min(fitting, default=plan.sweep.training.batch_size)
         kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)
         print_line(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")

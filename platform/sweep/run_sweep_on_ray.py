@@ -9,19 +9,17 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-import ray
 import ray.exceptions
 from ray import tune
 from ray.tune.execution import class_cache
 from ray.tune.search import Searcher
 from rich.console import Console
 
-from platform.schedule import ray_failures, ray_session
+from platform.schedule import ray_session
 from platform.schedule.ray_environment import resolve_address
 from platform.schedule.ray_session import Placement
 from platform.schedule.studies import Study, read_goal_values
 from platform.state import manifest
-from platform.state.disk import WeightPruner
 from platform.state.limits import SweepStopper
 from platform.state.lock import call_periodically
 from platform.state.trial_outcomes import (
@@ -32,7 +30,7 @@ from platform.state.trial_outcomes import (
     read_target_utilities,
 )
 from platform.sweep import hub_download, prepare
-from platform.sweep.chosen_trials import attack_chosen_trials, judge_and_export_chosen
+from platform.sweep.chosen_trials import WeightPruner, attack_chosen_trials, judge_and_export_chosen
 from platform.sweep.start_options import StartOptions
 from platform.sweep.trial_callback import ProgressScreen, TrialCallback, TrialCounts
 from platform.tracking.mirror import MlflowMirror, start_mlflow_mirror
@@ -61,7 +59,7 @@ def run_sweep_on_ray(
             ray_session.report_lost_head, ray.get_runtime_context().gcs_address, manifest.format_resume_command(command)
         )
         if not resolve_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
-            watch.enter_context(call_periodically(look, ray_failures.RAYLET_CHECK_SECONDS))
+            watch.enter_context(call_periodically(look, ray_session.RAYLET_CHECK_SECONDS))
         placement = ray_session.choose_placement(growth, resources, options.max_concurrent, print_line)
         hub_download.fetch_requirements(plan.hub, store, print_line)
         with stopper.count_preparation(gpus):
@@ -98,11 +96,11 @@ def run_trials_on_tune(
 ) -> None:
     """Run the trials that are left by Ray Tune, as far as the limits let them."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    ray_failures.retry_trials_killed_for_memory()
+    ray_session.retry_trials_killed_for_memory()
     names = class_cache.ENV_VARS_TO_PROPAGATE
     names.difference_update(list(filter(SECRET_NAME_PATTERN.search, names)))  # Ray's log would hold their values
     plan, resources = state.plan, state.plan.sweep.resources
-    search, total = make_trial_queue(state, store, stopper, placement, keep)
+    search, total = make_trial_queue(state, store, stopper, placement, keep), state.number_to_run
     screen = ProgressScreen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
     done, failed = len(state.done), len(state.failed_outcomes)  # of earlier starts, too
     counts = TrialCounts(plan.name, total + done, placement.slots, done - failed, failed, label=plan.label)
@@ -112,9 +110,9 @@ def run_trials_on_tune(
     run_config = tune.RunConfig(
         name=name,
         storage_path=str(folder),
-        callbacks=[reporter, ray_failures.RayletWatch()],
+        callbacks=[reporter, ray_session.RayletWatch()],
         verbose=0,
-        failure_config=tune.FailureConfig(max_failures=ray_failures.MAX_TRIAL_RESTARTS),
+        failure_config=tune.FailureConfig(max_failures=ray_session.MAX_TRIAL_RESTARTS),
         checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
     )
     tune_config = tune.TuneConfig(
@@ -129,7 +127,7 @@ def run_trials_on_tune(
         if not stopper.reason:  # else it stopped with its cause: a full disk has cut Tune's own notes off, too
             raise
     finally:
-        screen.close()
+        screen.bars.stop()
         shutil.rmtree(folder / name, ignore_errors=True)
     for trial in state.remaining:
         key = trial.earlier_id
@@ -201,10 +199,6 @@ class OptunaTrialQueue(TrialQueue):
         self.begin = begin
         self.owner: dict[str, tuple[Study, str]] = {}
 
-    @property
-    def remaining(self) -> int:
-        return sum(study.remaining for study in self.studies)
-
     def next_trial(self, trial_id: str) -> Trial | None:
         while open_studies := [study for study in self.studies if study.remaining]:
             study = min(open_studies, key=lambda candidate: len(candidate.asked) / candidate.budget)
@@ -225,27 +219,25 @@ class OptunaTrialQueue(TrialQueue):
 
 def make_trial_queue(
     state: SweepState, store: Storage, stopper: SweepStopper, placement: Placement, keep: str
-) -> tuple[TrialQueue, int]:
-    """Return the order of the trials that are left, and how many there are."""
+) -> TrialQueue:
+    """Return the order of the trials that are left."""
     plan = state.plan
     followed = any(trial.earlier_id for trial in plan.trials)
     shared = {"storage": store.location, "keep": keep != "none" or followed, "strategy": placement.strategy}
     if plan.strategy != "optuna":
-        return TrialQueue(state.remaining, shared, lambda: stopper.reason, store.has_weights), len(state.remaining)
+        return TrialQueue(state.remaining, shared, lambda: stopper.reason, store.has_weights)
     finished, search = {}, plan.sweep.search
     for trial in plan.trials:
         if (result := store.result(key := trial.id())) is not None:
             finished[key] = read_goal_values(trial, result, search.goals)
-    unfinished = {*state.again, *(key for trial in state.remaining if store.has_unfinished_run(key := trial.id()))}
+    unfinished = {*state.retried, *(key for trial in state.remaining if store.has_unfinished_run(key := trial.id()))}
     utilities = read_target_utilities(plan, store)
     studies = []
     for name, known in plan.trials_by_study().items():
         utility = utilities.get(known[0].benchmark.split)
         share = search.floor or known[0].training.kept_share
         floor = None if share is None or not utility or utility <= 0 else share * utility
-        budget, space = plan.count_planned(name, len(known)), plan.spaces[name]
+        budget, space = plan.planned[name], plan.spaces[name]
         studies.append(Study(space, known, budget, finished, unfinished, search=search, floor=floor))
-    queue = OptunaTrialQueue(
-        studies, shared, lambda: stopper.reason, partial(manifest.add_trial_to_manifest, plan, store)
-    )
-    return queue, queue.remaining
+    begin = partial(manifest.add_trial_to_manifest, plan, store)
+    return OptunaTrialQueue(studies, shared, lambda: stopper.reason, begin)

@@ -48,8 +48,8 @@ def run_sweep_under_lock(state: SweepState, store: Storage, options: StartOption
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a sweep as Ctrl-C does
     try:
         with lock.hold_lock(store, store.lock(plan.sweep.name, plan.hash), command):
-            state = read_sweep_state(plan, store, state.retry)  # another driver may have run trials since it was read
-            state = _settle_earlier_results(state, store, options)
+            # another driver may have run trials since the state was read
+            state = _settle_earlier_results(read_sweep_state(plan, store, options.retried_outcomes), store, options)
             return run_plan(state, store, command, options)
     except KeyboardInterrupt:
         remove_ray_folder()
@@ -68,7 +68,7 @@ def run_plan(state: SweepState, store: Storage, command: str, options: StartOpti
     for trial_id in filter(store.has_result, (trial.id() for trial in plan.trials)):
         remove_trial_leftovers(store.trial(trial_id))
     if state.number_to_run and stopper.reason:
-        return max(_print_stop(plan, store, stopper), int(bool(state.failed_outcomes)))
+        return max(_print_stop(state.number_to_run, stopper), int(bool(state.failed_outcomes)))
     lacking = any(store.read_evaluation(ref.evaluation) is None for ref in plan.references)
     if state.number_to_run or plan.sweep.export or lacking or list_trials_to_attack(plan, store):
         with record_gpu_seconds_periodically(stopper, spent, store):
@@ -88,13 +88,12 @@ def run_plan(state: SweepState, store: Storage, command: str, options: StartOpti
     ended, total = sum(store.has_result(trial.id()) for trial in replace(state, plan=plan).remaining), len(state.done)
     minutes = (time.monotonic() - started) / 60
     print_line(f"{ended} of {total + state.number_to_run} trials run in {minutes:.1f} min")
-    status = finish_sweep(plan, store, mirror)
-    if stopper.reason:
-        return max(status, _print_stop(plan, store, stopper))
-    lacking = 0 if status else read_sweep_state(plan, store).number_to_run
-    if lacking:
-        print_line(f"{format_count(lacking, 'trial')} without a result that can be read; --resume runs them again")
-    return int(status or lacking > 0)
+    status, left = finish_sweep(plan, store, mirror), read_sweep_state(plan, store).number_to_run
+    if left and stopper.reason:
+        return max(status, _print_stop(left, stopper))
+    if left and not status:
+        print_line(f"{format_count(left, 'trial')} without a result that can be read; --resume runs them again")
+    return int(status or left > 0)
 
 
 def _print_beginning(state: SweepState, store: Storage) -> None:
@@ -108,11 +107,8 @@ def _print_beginning(state: SweepState, store: Storage) -> None:
         print_line(f"warning: {warning}")
 
 
-def _print_stop(plan: Plan, store: Storage, stopper: SweepStopper) -> int:
-    """Print why the sweep ended before its trials and what is left of it; return 1 if that is a failure, else 3."""
-    left = read_sweep_state(plan, store).number_to_run
-    if not left:
-        return 0
+def _print_stop(left: int, stopper: SweepStopper) -> int:
+    """Print why the sweep ended before its trials and how many are left; return 1 if that is a failure, else 3."""
     print_line(f"stopped: {stopper.reason}; {format_count(left, 'trial')} left; {stopper.advice}")
     return 1 if stopper.fails_alike or stopper.unwritable else 3
 
@@ -127,7 +123,7 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: StartOpt
     earlier = read_sweep(file) if file.exists() else None
     unreadable = {path.parent.name for path in state.damaged}
     listed = earlier.trials if earlier else [key for key in (trial.id() for trial in plan.trials) if key in unreadable]
-    gone = unreadable | {key for key, status in state.outcomes.items() if status == LOST}
+    gone = unreadable | set(state.retried)
     missing = [key for key in listed if key in gone or not store.has_result(key)]
     planned = earlier.planned_trials if earlier else len(listed)
     lacking = planned - len(listed) + len(missing)  # of an Optuna study more or fewer trials may be listed
@@ -148,8 +144,7 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: StartOpt
         )
         trials = format_count(len(state.retried), "trial")
         print_line(f"{trials} to run again; results set aside in {place}")
-    kept = {key: state.outcomes[key] for key in state.done}
-    return replace(state, outcomes=kept, damaged=(), retry=(), again=state.retried)
+    return replace(state, damaged=())
 
 
 def finish_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
-from platform.state.disk import KEEP_CHOICES
 from trainables.common.errors import InputError, suggest_name
 from trainables.storage.file_names import FAILED_STATUSES
+
+KEEP_CHOICES = ("all", "pareto", "best", "none")
+"""`best` is the trial that the selection rule chooses; `pareto` keeps it, too."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,11 @@ class StartOptions:
     retry_failed: bool = False
     reason: str | None = None
     minutes: float | None = None
+
+    @property
+    def retried_outcomes(self) -> tuple[str, ...]:
+        """Return the outcomes whose trials run again, beside those that were lost."""
+        return () if not self.retry_failed else (self.reason,) if self.reason else FAILED_STATUSES
 
     def check(self, strategy: str, trials: int | None, cluster: str | None) -> None:
         """Raise InputError if a value is unknown or options exclude each other."""

@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ray.tune import Callback
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from platform.schedule.ray_failures import UnsavedCallback, read_tune_error
-from platform.state.disk import WeightPruner
+from platform.schedule.ray_session import read_tune_error
 from platform.state.limits import SweepStopper
+from platform.sweep.chosen_trials import WeightPruner
 from platform.tracking.mirror import MlflowMirror
 from trainables import benchmarks
 from trainables.common.cli import escape_controls
@@ -46,16 +47,8 @@ class TrialCounts:
     def remaining(self) -> int:
         return self.total - self.done - self.failed - len(self.running)
 
-    def start_trial(self, trial: Trial) -> None:
-        self.running[trial.id()] = (self.label(trial), time.monotonic())
-
-    def get_trial_seconds(self, trial_id: str) -> float:
-        now = time.monotonic()
-        return now - self.running.get(trial_id, ("", now))[1]
-
-    def end_trial(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        self.seconds.append(self.get_trial_seconds(trial_id))
-        self.running.pop(trial_id, None)
+    def count_ended_trial(self, result: Mapping[str, Any], seconds: float) -> None:
+        self.seconds.append(seconds)
         self.failed += result["status"] in FAILED_STATUSES
         self.done += result["status"] not in FAILED_STATUSES
         if result["status"] in EVALUATED_STATUSES and "seconds" in result:  # a diverged one's 0 s would be too short
@@ -108,12 +101,9 @@ class ProgressScreen:
             step, steps = (0, None) if found is None else (found["step"], found["steps"])
             self.bars.add_task(escape(label), total=steps, completed=step, said=told)
 
-    def close(self) -> None:
-        self.bars.stop()
-
 
 @dataclass(eq=False)
-class TrialCallback(UnsavedCallback):
+class TrialCallback(Callback):
     """Reads the result of each trial that ends, once; where there is none, writes that the trial was lost."""
 
     counts: TrialCounts
@@ -123,10 +113,14 @@ class TrialCallback(UnsavedCallback):
     keeper: WeightPruner
     screen: ProgressScreen
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return nothing for Tune to save: the state is never read again."""
+        return {}
+
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         started = parse_tune_trial(trial)
         self.stopper.trial_started(started)
-        self.counts.start_trial(started)
+        self.counts.running[started.id()] = (self.counts.label(started), time.monotonic())
         self.mirror.running[started.id()] = started
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
@@ -144,7 +138,8 @@ class TrialCallback(UnsavedCallback):
 
     def _end(self, tune_trial: Any, cause: str) -> None:
         trial = parse_tune_trial(tune_trial)
-        key, seconds = trial.id(), self.counts.get_trial_seconds(trial.id())
+        key, now = trial.id(), time.monotonic()
+        seconds = now - self.counts.running.pop(key, ("", now))[1]
         synced = self.store.try_download_trial(key)
         written = self.store.result(key)
         if written is None and synced:
@@ -155,7 +150,7 @@ class TrialCallback(UnsavedCallback):
         why = "takes nothing more" if self.stopper.unwritable else "does not answer"
         message = f"not recorded, because the storage {why}; --resume looks again: {cause}"
         result = written or {"status": LOST, "error": {"kind": LOST, "message": message}}
-        self.counts.end_trial(key, result)
+        self.counts.count_ended_trial(result, seconds)
         name = f"{self.counts.label(trial)} ({key})"
         self.screen.print_line(f"{name}: {describe_outcome(result)}, {format_duration(seconds)}")
         self.stopper.trial_ended(key, result)

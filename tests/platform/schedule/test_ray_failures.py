@@ -11,7 +11,7 @@ from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
 from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune.experiment import Trial
 
-from platform.schedule import ray_failures
+from platform.schedule import ray_session
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,8 @@ from platform.schedule import ray_failures
 def test_a_trial_goes_on_as_long_as_it_comes_further(steps: list[int], ended: int | None) -> None:
     """By Tune's own rule, at deaths after these steps: two that come no further are excused, the third one is not."""
     metadata = SimpleNamespace(num_failures=0)
-    trial: Any = SimpleNamespace(trial_id="a", run_metadata=metadata, max_failures=ray_failures.MAX_TRIAL_RESTARTS)
-    reset, last = ray_failures.RayletWatch(), None
+    trial: Any = SimpleNamespace(trial_id="a", run_metadata=metadata, max_failures=ray_session.MAX_TRIAL_RESTARTS)
+    reset, last = ray_session.RayletWatch(), None
     for number, step in enumerate(steps):
         for seen in range(0, step + 1, 5):
             reset.on_trial_result(1, [], trial, {"step": seen})
@@ -40,7 +40,7 @@ def test_a_kill_by_the_memory_monitor_is_an_actors_death_with_its_cause(
 ) -> None:
     """Tune (Ray 2.60) would end the sweep with a traceback: it knows errors of actors and of tasks alone."""
     monkeypatch.setattr(actor_manager, "RayActorError", RayActorError)  # it is put back afterwards
-    ray_failures.retry_trials_killed_for_memory()
+    ray_session.retry_trials_killed_for_memory()
     manager, ended = actor_manager.RayActorManager(FixedResourceManager()), []
     actor = manager.add_actor(object, {}, ResourceRequest([{"CPU": 1}]), on_error=lambda _, error: ended.append(error))
     monkeypatch.setattr(manager, "_cleanup_actor", lambda **actor: None)  # it was never started
@@ -50,5 +50,5 @@ def test_a_kill_by_the_memory_monitor_is_an_actors_death_with_its_cause(
     file = tmp_path / "error.txt"
     file.write_text(f"{killed}. Memory on the node (IP: 127.0.0.1) was 22.50GB used / 23.54GB limit (0.95)\nfurther\n")
     cause: Any = SimpleNamespace(error_file=str(file))
-    last = ray_failures.read_tune_error(cause).splitlines()[-1]
+    last = ray_session.read_tune_error(cause).splitlines()[-1]
     assert last == "killed: machine short of memory (22.50 of 23.54 GB); try --max-concurrent 1"

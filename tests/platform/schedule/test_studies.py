@@ -137,14 +137,14 @@ def make_studies(budget: int | None = None, finished: dict[str, tuple[float, flo
 def test_studies_take_turns_up_to_the_budget_of_each(budget: int | None) -> None:
     """One that is behind catches up first."""
     studies, each = make_studies(budget), budget or 4
-    assert studies.remaining == 3 * each
+    assert [study.remaining for study in studies.studies] == [each] * 3
     splits = [suggested(studies, f"t{k}").benchmark.split for k in range(3 * each)]
     turns = [sorted(splits[k : k + 3]) for k in range(0, 3 * each, 3)]
     assert turns == [["forget01", "forget05", "forget10"]] * each
-    assert (studies.remaining, studies.suggest("t12")) == (0, Searcher.FINISHED)
+    assert ([one.remaining for one in studies.studies], studies.suggest("t12")) == ([0] * 3, Searcher.FINISHED)
     finished = {trial.id(): (-1.0, 0.5) for split in ("forget01", "forget05") for trial in points(4, split=split)[:2]}
     behind = make_studies(finished=finished)
-    assert behind.remaining == 8
+    assert sum(study.remaining for study in behind.studies) == 8
     assert [suggested(behind, f"u{k}").benchmark.split for k in range(2)] == ["forget10"] * 2
 
 

@@ -144,7 +144,7 @@ def test_bars_show_trials_steps_and_times(store: Storage) -> None:
     write_progress(store, "a")
     many = SWEEP.running | {str(number): ("none on ga", time.monotonic()) for number in range(12)}
     screen = ProgressScreen(Console(file=io.StringIO(), width=110, force_terminal=True))
-    screen.close()
+    screen.bars.stop()
     screen.show(replace(SWEEP, running=many), store, last=True)
     terminal = Console(file=io.StringIO(), width=110, record=True)
     terminal.print(screen.bars)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from platform.state import disk
+from platform.sweep import chosen_trials, dry_run, start_options
 from tests.support import small_sweep
 from tests.support.starts import finish, write_evaluation, write_result
 from trainables.benchmarks.selection import GoalPoint, pareto_front_ids
@@ -32,14 +32,14 @@ def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[
     return trials, store
 
 
-def keeper(trials: list[Trial], store: Storage, choice: str, rule: Selection | None = None) -> disk.WeightPruner:
+def keeper(trials: list[Trial], store: Storage, choice: str, rule: Selection | None = None) -> Any:
     """The keeper of a plan of these trials, whose target model has a utility of 0.8."""
     sweep = SimpleNamespace(benchmark=SimpleNamespace(name="tofu"), selection=rule or Selection())
     reference = SimpleNamespace(role="original", split=trials[0].benchmark.split, evaluation="original")
     write_evaluation(store, "original", {"forget_quality": -9.0, "model_utility": 0.8})
     studies = {trial.study(): trials for trial in trials}
     plan: Any = SimpleNamespace(sweep=sweep, trials=trials, references=[reference], trials_by_study=lambda: studies)
-    return disk.WeightPruner(plan, store, choice)
+    return chosen_trials.WeightPruner(plan, store, choice)
 
 
 def kept(trials: list[Trial], store: Storage) -> list[int]:
@@ -103,11 +103,11 @@ def test_forecast_counts_what_a_plan_writes(tmp_path: Path) -> None:
     """Results alone where nobody knows the model's sizes; weights, checkpoints, directions where its folder tells."""
     small, store = small_sweep.write(tmp_path / "small"), Storage(tmp_path / "runs")
     state = small.state(store, only=["benchmark.split=forget01"])
-    assert disk.forecast_disk_use(state, store, "pareto", 3) == {"results": 55 * 2 * 2**20}
+    assert dry_run.forecast_disk_use(state, store, "pareto", 3) == {"results": 55 * 2 * 2**20}
     sizes = '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, '
     (small.models / "full" / "config.json").write_text(sizes + '"vocab_size": 1000}')
     state = small.state(store, "resources.checkpoint_every=5", only=["benchmark.split=forget01"])
-    parts = {choice: disk.forecast_disk_use(state, store, choice, 3) for choice in disk.KEEP_CHOICES}
+    parts = {choice: dry_run.forecast_disk_use(state, store, choice, 3) for choice in start_options.KEEP_CHOICES}
     parameters = 2 * 1000 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
     studies = len(state.plan.trials_by_study())
     assert parts["all"]["weights"] == 55 * parameters * 4
