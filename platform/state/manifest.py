@@ -111,11 +111,6 @@ def add_trial_to_manifest(plan: Plan, store: Storage, trial: Trial) -> None:
         store.try_push(path)
 
 
-def load_manifest(name: str, store: Storage) -> SweepFile:
-    """Return the sweep called NAME (its newest) or NAME-HASH. Raises InputError that lists the known ones."""
-    return find_manifests(name, store)[0]
-
-
 def find_manifests(name: str, store: Storage) -> list[SweepFile]:
     """Return the sweeps called NAME, newest first, or the one NAME-HASH. Raises InputError with the known ones."""
     store.download_sweeps_and_results()

@@ -25,7 +25,6 @@ from platform.state.lock import call_periodically
 from platform.state.trial_outcomes import (
     SweepState,
     add_recorded_trials_to_plan,
-    count_outcomes,
     count_trial_gpus,
     read_target_utilities,
 )
@@ -72,11 +71,11 @@ def run_sweep_on_ray(
                 attack_chosen_trials(add_recorded_trials_to_plan(plan, store), store, print_line)
         if plan.sweep.export:
             judge_and_export_chosen(add_recorded_trials_to_plan(plan, store), store, print_line)
-        mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store))
+        mirror.close()
         return mirror
     except KeyboardInterrupt:
         if mirror is not None:  # else MLflow shows runs that nobody runs
-            mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store), patience=ANSWER_TIMEOUT)
+            mirror.close(ANSWER_TIMEOUT)
         raise
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):

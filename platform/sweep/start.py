@@ -21,7 +21,7 @@ from platform.schedule.ray_environment import remove_ray_folder, set_ray_environ
 from platform.state import lock, manifest
 from platform.state.limits import SweepStopper, load_gpu_seconds, record_gpu_seconds_periodically
 from platform.state.manifest import format_resume_command, format_sweep_command
-from platform.state.trial_outcomes import SweepState, add_recorded_trials_to_plan, count_outcomes, read_sweep_state
+from platform.state.trial_outcomes import SweepState, add_recorded_trials_to_plan, read_sweep_state
 from platform.sweep.chosen_trials import choose_trials, list_trials_to_attack
 from platform.sweep.start_options import StartOptions
 from platform.tracking.mirror import MlflowMirror, start_mlflow_mirror
@@ -79,9 +79,8 @@ def run_plan(state: SweepState, store: Storage, command: str, options: StartOpti
             return 1
         remove_ray_folder()
     else:
-        sweep = manifest.write_manifest(state, store, command)
-        mirror = start_mlflow_mirror(sweep, store)
-        mirror.close(count_outcomes(sweep, store))
+        mirror = start_mlflow_mirror(manifest.write_manifest(state, store, command), store)
+        mirror.close()
     store.push_unsent(trial.id() for trial in plan.trials)
     store.download_sweeps_and_results(trial.id() for trial in plan.trials)
     plan = add_recorded_trials_to_plan(plan, store)
@@ -150,7 +149,7 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: StartOpt
 def finish_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
     """Print how a start ended, and make its report; return 1 if trials of the plan failed, else 0."""
     shown = typed_paths.shorten_path(store.root)
-    sweep = manifest.load_manifest(plan.name, store)
+    sweep = read_sweep(store.sweep(plan.sweep.name, plan.hash))
     results = {key: result for key in sweep.trials if (result := store.result(key))}
     Console(width=None if sys.stdout.isatty() else 120).print(tabulate_chosen_settings(plan, store))
     print_line("making the report")  # in a process of its own: the driver does not import the analysis

@@ -6,7 +6,7 @@ import typer
 
 from platform.state import manifest
 from platform.state.lock import hold_lock
-from platform.state.trial_outcomes import count_outcomes, read_trial_results
+from platform.state.trial_outcomes import read_trial_results
 from platform.tracking.runs import open_mlflow_runs, tracking_uri
 from trainables.common import cli
 from trainables.common.deadlines import check_server_responds
@@ -30,7 +30,7 @@ def main(
     if action != "sync":
         raise InputError(f"unknown action '{action}'; known: sync")
     store = open_storage(location)
-    count = log_sweep_to_mlflow(manifest.load_manifest(name, store), store)
+    count = log_sweep_to_mlflow(manifest.find_manifests(name, store)[0], store)
     cli.print_line(f"{count} trials in {tracking_uri(store)}")
     return 0
 
@@ -52,7 +52,7 @@ def log_sweep_to_mlflow(sweep: SweepFile, store: Storage) -> int:
             runs = open_mlflow_runs(sweep, store)
             for trial_id, result in done.items():
                 runs.log_result(trial_id, result)
-            runs.finish(count_outcomes(sweep, store))
+            runs.finish()
             runs.log_report()
         except (MlflowException, SQLAlchemyError, OSError) as error:
             advice = "if it is a damaged file, remove that: it is made again"

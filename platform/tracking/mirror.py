@@ -4,7 +4,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from platform.tracking.runs import VIEW_PAGE, MlflowRuns, open_mlflow_runs
@@ -38,9 +38,9 @@ class MlflowMirror:
         self.running.pop(trial_id, None)
         self.actions.put(lambda runs: runs.log_result(trial_id, result))
 
-    def close(self, counts: Mapping[str, int], patience: float = START_TIMEOUT) -> None:
+    def close(self, patience: float = START_TIMEOUT) -> None:
         """Log what is left and the sweep's counts, unless the server gets on with nothing for `patience` seconds."""
-        self.actions.put(lambda runs: self.problem or runs.finish(counts))
+        self.actions.put(lambda runs: self.problem or runs.finish())
         self.actions.put(None)
         logged = -1
         while self.thread.is_alive() and logged != self.logged:

@@ -18,6 +18,7 @@ from typing import Any
 from filelock import FileLock
 
 from platform.plan.overrides import flatten_settings
+from platform.state.trial_outcomes import count_outcomes
 from trainables import benchmarks
 from trainables.common.deadlines import ANSWER_TIMEOUT
 from trainables.common.wording import escape_markdown
@@ -26,7 +27,7 @@ from trainables.methods.method_constants import resolve_constants
 from trainables.storage.atomic_files import parse_json_object, read_json, read_parquet_rows
 from trainables.storage.file_names import CURVE_COLUMNS, EVALUATED_STATUSES, LOST, PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.storage.sweep_file import SweepFile
+from trainables.storage.sweep_file import SweepFile, read_sweep
 from trainables.trial.progress import is_running
 
 VIEW_TAG = "mlflow.sharedViewState.{sweep}"
@@ -99,8 +100,10 @@ class MlflowRuns:
         points = [(f"train/{name}", row[name], row["step"]) for row in rows for name in CURVE_COLUMNS if name in row]
         self._log_points(run.info.run_id, points, run.info.start_time)
 
-    def finish(self, counts: Mapping[str, int]) -> None:
-        """Log the sweep's counts and where weights are kept, and end the parent run."""
+    def finish(self) -> None:
+        """Log how many trials ended how and where weights are kept, and end the parent run."""
+        listed = read_sweep(self.store.sweep(self.sweep.name, self.sweep.hash))  # with what Optuna has added meanwhile
+        counts = count_outcomes(listed, self.store)
         points = [(f"trials/{key}", value, 0) for key, value in counts.items()]
         self._log_points(self.parent, points, int(time.time() * 1000))
         self.load_trial_runs()

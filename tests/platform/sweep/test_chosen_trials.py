@@ -103,7 +103,7 @@ def test_status_tells_that_none_is_chosen_and_the_end_what_to_type(typed: list[s
     unknown = {"forget_said_any": 0.1, "utility": None}
     plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.4), (0.3, 0.4), metrics=unknown)
     manifest.write_manifest(read_sweep_state(plan, store), store, "python -m platform.sweep own")
-    told = summarise_sweep_status(manifest.load_manifest("own", store), store)["verdicts"]["own"]
+    told = summarise_sweep_status(manifest.find_manifests("own", store)[0], store)["verdicts"]["own"]
     assert told.startswith("No verdict: no utility could be measured")
     key, several = plan.trials[1].id(), "python -m platform.sweep own --set seed=0,1"
     assert start.suggest_next_command(plan, several, store).startswith("python -m trainables.export ID ")

@@ -22,8 +22,8 @@ class Recorder:
         if name == "bad":
             raise OSError("no such result")
 
-    def finish(self, counts: dict[str, int]) -> None:
-        self.calls.append(f"finished {counts}")
+    def finish(self) -> None:
+        self.calls.append("finished")
 
 
 def started(connect: Any) -> MlflowMirror:
@@ -38,13 +38,13 @@ def test_one_bad_trial_does_not_stop_the_others() -> None:
     mirror = started(lambda: recorder)
     for name in ("first", "second"):
         mirror.log_trial_result(name)
-    mirror.close({"total": 2})
-    assert (mirror.problem, recorder.calls) == (None, ["first", "second", "finished {'total': 2}"])
+    mirror.close()
+    assert (mirror.problem, recorder.calls) == (None, ["first", "second", "finished"])
     recorder = Recorder()
     mirror = started(lambda: recorder)
     for name in ("first", "bad", "last"):
         mirror.log_trial_result(name)
-    mirror.close({})
+    mirror.close()
     assert str(mirror.problem) == "no such result"
     assert [name for name in recorder.calls if name != "bad"] == ["first", "last"]
 
@@ -54,7 +54,7 @@ def test_unreachable_server_is_told_at_the_end(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
     mirror = start_mlflow_mirror(write_sweep(Storage(tmp_path)), Storage(tmp_path))
-    mirror.close({"total": 1})
+    mirror.close()
     assert "127.0.0.1" in str(mirror.problem)
 
 
@@ -62,6 +62,6 @@ def test_server_that_does_not_answer_holds_nobody_up() -> None:
     answer = threading.Event()
     mirror = started(lambda: answer.wait(60))
     mirror.log_trial_result("0123456789ab")
-    mirror.close({}, patience=0.1)
+    mirror.close(patience=0.1)
     assert isinstance(mirror.problem, TimeoutError)
     answer.set()

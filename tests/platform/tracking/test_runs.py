@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from platform.state.trial_outcomes import count_outcomes
 from platform.tracking import __main__ as command
 from platform.tracking.__main__ import log_sweep_to_mlflow
 from platform.tracking.mirror import start_mlflow_mirror
@@ -150,7 +149,7 @@ def test_the_link_opens_a_table_and_charts_of_settings_that_the_runs_have(copied
     shown = [*(f"metrics.`{name}`" for name in goals), *(f"params.`{name}`" for name in settings)]
     assert (state["selectedColumns"], state["orderByKey"], state["orderByAsc"]) == (shown, shown[0], False)
     mirror = start_mlflow_mirror(sweep, store)
-    mirror.close(count_outcomes(sweep, store))
+    mirror.close()
     path, _, query = mirror.page_path.partition("?")
     assert path == f"#/experiments/{experiment.experiment_id}/runs"
     assert {"workflowType=machine_learning", "viewStateShareKey=tiny-0a1b2c3d"} <= set(query.split("&"))
