@@ -149,8 +149,6 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: StartOpt
 def finish_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
     """Print how a start ended, and make its report; return 1 if trials of the plan failed, else 0."""
     shown = typed_paths.shorten_path(store.root)
-    sweep = read_sweep(store.sweep(plan.sweep.name, plan.hash))
-    results = {key: result for key in sweep.trials if (result := store.result(key))}
     Console(width=None if sys.stdout.isatty() else 120).print(tabulate_chosen_settings(plan, store))
     print_line("making the report")  # in a process of its own: the driver does not import the analysis
     command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
@@ -159,17 +157,18 @@ def finish_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
         print_line(f"no report: {last_text_line(done.stderr)}")
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
     print_line(describe_mlflow_page(store, mirror.page_path))
-    print_line(f"next:   {suggest_next_command(plan, sweep.command, store)}")
+    first = read_sweep(store.sweep(plan.sweep.name, plan.hash)).command
+    print_line(f"next:   {suggest_next_command(plan, first, store)}")
     mirror.log_report()
     if mirror.problem is not None:
         sync = f".venv/bin/python -m platform.tracking sync {plan.name}{format_storage_option(store)}"
         print_line(f"MLflow is behind ({first_error_line(mirror.problem)}); mend it with: {sync}")
-    planned = (trial.id() for trial in plan.trials)
-    failed = [key for key in planned if key in results and results[key]["status"] in FAILED_STATUSES]
-    for key in failed:
-        message = (results[key].get("error") or {}).get("message")
-        print_line(f"{results[key]['status']}: {key} {message} ({store.trial(key) / ERROR})")
-    lost = sum(results[key]["status"] == LOST for key in failed)
+    results = filter(None, (store.result(trial.id()) for trial in plan.trials))
+    failed = [result for result in results if result["status"] in FAILED_STATUSES]
+    for result in failed:
+        message = (result.get("error") or {}).get("message")
+        print_line(f"{result['status']}: {result['id']} {message} ({store.trial(result['id']) / ERROR})")
+    lost = sum(result["status"] == LOST for result in failed)
     if lost:
         print_line(f"{format_count(lost, 'trial')} lost; --resume goes on with what they had")
     if len(failed) > lost:
