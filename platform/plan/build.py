@@ -8,13 +8,12 @@ from platform.plan.costs import check_memory_fits, list_memory_needs_by_study
 from platform.plan.models import (
     ModelFinder,
     PlannedEvaluation,
-    list_hub_requirements,
     make_path_absolute,
     read_model_config,
     resolve_benchmark,
 )
 from platform.plan.plan import Plan
-from platform.plan.spaces import STRATEGIES, StudySpace, list_known_trials, list_study_spaces
+from platform.plan.spaces import STRATEGIES, ModelsBySplit, StudySpace, list_known_trials, list_study_spaces
 from search_spaces.schema.sweep import STUDY_PATHS, Range, Sweep
 from trainables import benchmarks as kinds
 from trainables.benchmarks import evaluation, own
@@ -23,7 +22,7 @@ from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
 from trainables.common.typed_paths import is_folder
 from trainables.config.method_tables import METHODS, RECTIFIERS
-from trainables.config.settings import Benchmark, Model, ModelShape, RetainEvaluationFile
+from trainables.config.settings import Benchmark, ModelShape, RetainEvaluationFile
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial, hashed_settings, remove_planning_resources
 from trainables.data import idk_answers, templates
 from trainables.data.hub_folders import HubRequirement, fetch_pinned_folder, is_downloaded
@@ -102,7 +101,7 @@ def make_plan(
         benchmarks=benchmarks,
         references=references,
         recipes=recipes,
-        hub=list_hub_requirements(sweep, benchmarks, references, recipes),
+        hub=models.list_hub_requirements(list(benchmarks.values()), references, recipes),
         budget=studied,
         needs=needs,
         shape=shape,
@@ -223,7 +222,7 @@ def _check_trials(
         problems.collect_from(custom.load_custom_part, name, "Rectifier")
     sizes = read_model_config(trials[0].target, models.recipes) if trials else {}
     shape = memory.parse_model_shape(sizes) if sizes else sweep.backbone.shape if sweep.backbone else None
-    needs = list_memory_needs_by_study(sweep, trials, shape)
+    needs = list_memory_needs_by_study(trials, shape)
     problems.collect_from(check_memory_fits, needs)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
         points = kinds.get_benchmark(benchmark.name).count_forget_points(benchmark)
@@ -245,9 +244,7 @@ def _check_stress(sweep: Sweep) -> None:
         raise InputError("stress.lr: no attack is asked for; add --set stress.attacks=all")
 
 
-def _models_of(
-    references: SplitReferences, role: str, store: Storage
-) -> dict[str, tuple[Model, RetainEvaluationFile | None]]:
+def _models_of(references: SplitReferences, role: str, store: Storage) -> ModelsBySplit:
     """Return the target model of each split, and the evaluation of `role`, which its trials are measured against."""
     found = {}
     for split, each in references.items():

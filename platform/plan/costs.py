@@ -93,22 +93,18 @@ def check_memory_fits(needs: Mapping[str, memory.MemoryFit]) -> None:
     )
 
 
-def list_memory_needs_by_study(
-    sweep: Sweep, trials: Sequence[Trial], shape: ModelShape | None
-) -> dict[str, memory.MemoryFit]:
+def list_memory_needs_by_study(trials: Sequence[Trial], shape: ModelShape | None) -> dict[str, memory.MemoryFit]:
     """Return the memory that trials need; nothing if the model's sizes are not known before it is fetched."""
     if shape is None:
         return {}
-    resources, device = sweep.resources, None
-    if resources.gpus and resources.gpu_memory is not None:
-        device = resources.gpu_memory * 1e9 * min(1.0, resources.gpus)
     texts = dict.fromkeys((trial.benchmark, trial.training.max_length) for trial in trials)
     sizes = {text: benchmarks.get_benchmark(text[0].name).training_size(*text) for text in texts}
     kinds = {(one.study(), one.training, one.objective, one.rectifier.parts): one for one in trials}
     needs: dict[str, memory.MemoryFit] = {}
     for (study, *_), trial in kinds.items():  # of each study the trial that takes most
         longest = sizes[trial.benchmark, trial.training.max_length].longest
-        fit = memory.fit_trial_to_memory(trial, shape, longest, device)
+        size, part = trial.resources.gpu_memory, min(1.0, trial.resources.gpus)
+        fit = memory.fit_trial_to_memory(trial, shape, longest, size * 1e9 * part if size and part else None)
         needs[study] = max(needs.get(study, fit), fit, key=lambda one: one.peak.total)
     return needs
 

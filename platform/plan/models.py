@@ -1,7 +1,7 @@
 """The rows of a sweep's splits, its models (from a folder, published or made by a recipe), and what is on the hub."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,28 @@ class ModelFinder:
             if path in needed and recipe.base:
                 needed.add(recipe.base.path)
         return tuple(recipe for path, recipe in self.recipes.items() if path in needed)
+
+    def list_hub_requirements(
+        self, benchmarks: list[Benchmark], references: Sequence[PlannedEvaluation], recipes: Sequence[ModelRecipe]
+    ) -> tuple[HubRequirement, ...]:
+        """Return what a sweep takes from the hub, each once."""
+        found: list[HubRequirement] = []
+        sweep, kind = self.sweep, self.kind
+        if not all(benchmark.is_fictional for benchmark in benchmarks):
+            found += [requirement for benchmark in benchmarks for requirement in kind.hub_requirements(benchmark)]
+            found += [each for recipe in recipes for each in raw_rows.hub_requirements(recipe.data, recipe.revision)]
+        loaded = [
+            ((ref.role == "retain" and kind.retain_role(ref.split)) or kind.TARGET, ref.model) for ref in references
+        ]
+        loaded += [(BASE_MODEL_ROLE, recipe.base) for recipe in recipes if recipe.base is not None]
+        for role, model in loaded:
+            if (model.fingerprint or "").startswith("hub:"):
+                given = [name for name in ("target", "baseline") if model.path == getattr(sweep, name)]
+                option, folder = (f"{given[0]}=DIR", "") if given else ("models=DIR", role)
+                found.append(HubRequirement("models", model.path, model.revision, option, folder=folder))
+            if model.tokenizer and not check_if_local_tokenizer(model.tokenizer):
+                found.append(HubRequirement("tokenizers", model.tokenizer, None, "tokenizer=DIR"))
+        return tuple({one.key: one for one in (*found, *reversed(found))}.values())  # of several of one key the first
 
     def _find_base(self) -> Model | None:
         """Return what the models are fine-tuned from, None: from random weights."""
@@ -252,27 +274,3 @@ def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
         raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN_USAGE}")
     here = {part: make_path_absolute(place) if exists(place) else place for part, place in at.items() if place}
     return tuple(f"{part}={place}" for part, place in sorted(here.items()))
-
-
-def list_hub_requirements(
-    sweep: Sweep,
-    benchmarks: dict[str, Benchmark],
-    references: tuple[PlannedEvaluation, ...],
-    recipes: tuple[ModelRecipe, ...],
-) -> tuple[HubRequirement, ...]:
-    """Return what a sweep takes from the hub, each once."""
-    found: list[HubRequirement] = []
-    kind = kinds.get_benchmark(sweep.benchmark.name)
-    if sweep.fictional is None or not all(benchmark.is_fictional for benchmark in benchmarks.values()):
-        found += [requirement for benchmark in benchmarks.values() for requirement in kind.hub_requirements(benchmark)]
-        found += [each for recipe in recipes for each in raw_rows.hub_requirements(recipe.data, recipe.revision)]
-    loaded = [((ref.role == "retain" and kind.retain_role(ref.split)) or kind.TARGET, ref.model) for ref in references]
-    loaded += [(BASE_MODEL_ROLE, recipe.base) for recipe in recipes if recipe.base is not None]
-    for role, model in loaded:
-        if (model.fingerprint or "").startswith("hub:"):
-            given = [name for name in ("target", "baseline") if model.path == getattr(sweep, name)]
-            option, folder = (f"{given[0]}=DIR", "") if given else ("models=DIR", role)
-            found.append(HubRequirement("models", model.path, model.revision, option, folder=folder))
-        if model.tokenizer and not check_if_local_tokenizer(model.tokenizer):
-            found.append(HubRequirement("tokenizers", model.tokenizer, None, "tokenizer=DIR"))
-    return tuple({one.key: one for one in (*found, *reversed(found))}.values())  # of several of one key the first

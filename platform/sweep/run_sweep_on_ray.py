@@ -99,7 +99,7 @@ def run_trials_on_tune(
     names = class_cache.ENV_VARS_TO_PROPAGATE
     names.difference_update(list(filter(SECRET_NAME_PATTERN.search, names)))  # Ray's log would hold their values
     plan, resources = state.plan, state.plan.sweep.resources
-    search, total = make_trial_queue(state, store, stopper, placement, keep), state.number_to_run
+    search, total = make_trial_queue(state, store, stopper, placement.strategy, keep), state.number_to_run
     screen = ProgressScreen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
     done, failed = len(state.done), len(state.failed_outcomes)  # of earlier starts, too
     counts = TrialCounts(plan.name, total + done, placement.slots, done - failed, failed, label=plan.label)
@@ -216,13 +216,11 @@ class OptunaTrialQueue(TrialQueue):
         study.tell(key, goals)
 
 
-def make_trial_queue(
-    state: SweepState, store: Storage, stopper: SweepStopper, placement: Placement, keep: str
-) -> TrialQueue:
+def make_trial_queue(state: SweepState, store: Storage, stopper: SweepStopper, strategy: str, keep: str) -> TrialQueue:
     """Return the order of the trials that are left."""
     plan = state.plan
     followed = any(trial.earlier_id for trial in plan.trials)
-    shared = {"storage": store.location, "keep": keep != "none" or followed, "strategy": placement.strategy}
+    shared = {"storage": store.location, "keep": keep != "none" or followed, "strategy": strategy}
     if plan.strategy != "optuna":
         return TrialQueue(state.remaining, shared, lambda: stopper.reason, store.has_weights)
     finished, search = {}, plan.sweep.search

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from platform.plan.plan import Plan
-from platform.schedule.ray_session import Placement
 from platform.state import manifest
 from platform.state.limits import SweepStopper
 from platform.state.trial_outcomes import SweepState
@@ -84,7 +83,7 @@ def test_a_search_asks_first_for_trials_to_run_again(
     def start(*more: str) -> Any:
         done = in_process(*command, *more)
         assert done.exit_code == 0, done.output
-        return make_trial_queue(runs[-1], store, SweepStopper(), Placement(1, "PACK"), "none")
+        return make_trial_queue(runs[-1], store, SweepStopper(), "PACK", "none")
 
     search = start()
     trials = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(6)]
