@@ -128,14 +128,6 @@ def convert_plan_to_json(
 ) -> dict[str, Any]:
     """Return the plan and what is done of it as JSON. `aside`: trials whose results `--new` sets aside."""
     plan = state.plan
-    trials = [
-        {"id": trial.id(), "label": plan.label(trial), "study": trial.study(), "done": trial.id() in state.done}
-        for trial in plan.trials
-    ]
-    studies = [
-        {"study": name, "trials": plan.planned[name], "done": state.count_done(known)}
-        for name, known in plan.trials_by_study().items()
-    ]
     parts = forecast_disk_use(state, store, kept, slots)
     shortage = describe_shortage(state, store, kept, slots)
     return {
@@ -145,8 +137,14 @@ def convert_plan_to_json(
         "strategy": plan.strategy,
         "budget": plan.budget,
         "storage": store.location,
-        "trials": trials,
-        "studies": studies,
+        "trials": [
+            {"id": trial.id(), "label": plan.label(trial), "study": trial.study(), "done": trial.id() in state.done}
+            for trial in plan.trials
+        ],
+        "studies": [
+            {"study": name, "trials": plan.planned[name], "done": state.count_done(known)}
+            for name, known in plan.trials_by_study().items()
+        ],
         "axes": {path: convert_axis_to_json(axis) for path, axis in plan.sweep.axes.items()},
         "models": [recipe.id() for recipe in plan.recipes],
         "resources": plan.sweep.resources.model_dump(mode="json"),
