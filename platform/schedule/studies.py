@@ -127,7 +127,8 @@ class Study:
         sampler = SAMPLERS[search.sampler](known[0].seed + len(self.asked))
         self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=sampler)
         for key in filter(finished.__contains__, self.trials):
-            self._tell(self._enqueue(key), finished[key])
+            self.running[key] = self._enqueue(key)
+            self.tell(key, finished[key])
         first = [key for key in self.trials if key in unfinished] + [known[0].id()]
         self.first = [key for key in dict.fromkeys(first) if key not in self.asked]
 
@@ -152,9 +153,7 @@ class Study:
 
     def tell(self, key: str, goals: GoalValues) -> None:
         """Take the outcome of a point that was asked; None: it failed or diverged."""
-        self._tell(self.running.pop(key), goals)
-
-    def _tell(self, proposed: optuna.Trial, goals: GoalValues) -> None:
+        proposed = self.running.pop(key)
         if goals is not None and self.floor is not None:
             proposed.set_constraint(UTILITY_FLOOR_CONSTRAINT, self.floor - goals[-1])
         self.study.tell(proposed, goals, state=FAILED_STATE if goals is None else None)

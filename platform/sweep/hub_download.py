@@ -52,16 +52,12 @@ def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print
                 _fetch(requirement, store, print_line)
         except (httpx2.HTTPError, OSError, RuntimeError) as error:  # hf_xet's failures are RuntimeErrors
             _raise_refusal(requirement, error)
-            why = first_error_line(error.__cause__ or error)
-            missing.append(requirement)
-    for requirement in missing:
-        print_line(f"needs: {describe_requirement(requirement)}")
+            print_line(f"needs: {describe_requirement(requirement)}")
+            why = f"the hub does not answer ({first_error_line(error.__cause__ or error)})"
+            missing.append(requirement.label)
     if missing:
-        names = ", ".join(requirement.label for requirement in missing)
-        why = f"the hub does not answer ({why})"
-        raise InputError(
-            f"hub: {why}, and this machine has not: {names}; what to bring is said above, and by --dry-run"
-        )
+        lacks = f"this machine has not: {', '.join(missing)}; what to bring is said above, and by --dry-run"
+        raise InputError(f"hub: {why}, and {lacks}")
 
 
 def _fetch(requirement: HubRequirement, store: Storage, print_line: Callable[[str], None]) -> None:
