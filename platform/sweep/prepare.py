@@ -95,8 +95,7 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
                 continue
             print_line(f"evaluating the {role} model on {ref.split} (once)")
             against = itself if role == first else measured.get(ref.split)
-            parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), against
-            task = make.remote(*parts, store.location, resources)
+            task = make.remote(ref.model, plan.benchmarks[ref.split], against, store.location, resources)
             made[task] = ref.evaluation, f"the {role} model is evaluated on {ref.split}"
         try:
             _wait_for(made, store, print_line)

@@ -131,6 +131,6 @@ def evaluate_references(plan: Plan, store: Storage) -> None:
         against = dict.fromkeys(plan.benchmarks, RETAIN_MODEL_ITSELF)
     for ref in plan.references if against else sorted(plan.references, key=lambda ref: ref.role == "original"):
         retain = None if ref.role == "retain" else against.get(ref.split)
-        parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), retain
         against[ref.split] = ref.evaluation
+        parts = ref.model, plan.benchmarks[ref.split], retain
         shared_artifacts.ensure_evaluation(*parts, store.location, plan.sweep.resources)

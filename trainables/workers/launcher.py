@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import ray
@@ -69,11 +70,11 @@ def run_trial_on_ranks(trial: Trial, store: Storage, *, keep: bool = False, stra
     """Run a trial as a Ray Train TorchTrainer; return the result. Raises what Ray Train raises after its restarts."""
     from ray.train import TrainingFailedError
 
-    config = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep}
+    run_rank = partial(run_trial_rank, trial, store.location, keep)
     seconds = COLLECTIVE_TIMEOUT_SECONDS * (1 + len(trial.calibration.targets))
     failure: Exception = RuntimeError("the ranks ended without a result")
     try:
-        _fit(f"train-{trial.id()}", store, run_trial_rank, config, trial.resources, strategy, seconds)
+        _fit(f"train-{trial.id()}", store, run_rank, trial.resources, strategy, seconds)
     except TrainingFailedError as error:
         failure = error
     store.try_download_trial(trial.id())
@@ -83,17 +84,17 @@ def run_trial_on_ranks(trial: Trial, store: Storage, *, keep: bool = False, stra
     return result
 
 
-def run_trial_rank(config: dict[str, Any]) -> None:
+def run_trial_rank(trial: Trial, location: str, keep: bool) -> None:
     provenance.collect_provenance()
     cli.silence_libraries()
-    store, wanted = open_storage_unchecked(config["storage"]), Trial.model_validate(config["trial"])
-    _fetch_once(store, lambda: store.fetch_trial(wanted.id()))
-    wanted = localize_paths(wanted, store)
-    if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
+    store = open_storage_unchecked(location)
+    _fetch_once(store, lambda: store.fetch_trial(trial.id()))
+    trial = localize_paths(trial, store)
+    if store.result(trial.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
     from trainables.trial.runner import TrialRun
 
-    for _ in TrialRun(wanted, store, bool(config.get("keep"))).run_events():
+    for _ in TrialRun(trial, store, keep).run_events():
         pass
 
 
@@ -101,17 +102,15 @@ def make_direction_on_ranks(
     direction: SharedVector, store: Storage, resources: Resources, micro_batch: int, strategy: str
 ) -> None:
     """Make a direction on many ranks that share the model; it begins again where ranks die."""
-    config = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
-    config |= {"storage": store.location, "micro_batch": micro_batch}
-    _fit(f"direction-{direction.id()}", store, run_direction_rank, config, resources, strategy)
+    make_on_rank = partial(make_direction_on_rank, direction, store.location, resources, micro_batch)
+    _fit(f"direction-{direction.id()}", store, make_on_rank, resources, strategy)
 
 
-def run_direction_rank(config: dict[str, Any]) -> None:
+def make_direction_on_rank(direction: SharedVector, location: str, resources: Resources, micro_batch: int) -> None:
     cli.silence_libraries()
-    direction, store = SharedVector.model_validate(config["direction"]), open_storage_unchecked(config["storage"])
+    store = open_storage_unchecked(location)
     _fetch_once(store, lambda: localize_paths(direction, store))
-    resources = Resources.model_validate(config["resources"])
-    shared_artifacts.ensure_shared_direction(direction, config["storage"], resources, config["micro_batch"])
+    shared_artifacts.ensure_shared_direction(direction, location, resources, micro_batch)
 
 
 def _fetch_once(store: Storage, fetch: Callable[[], object]) -> None:
@@ -127,8 +126,7 @@ def _fetch_once(store: Storage, fetch: Callable[[], object]) -> None:
 def _fit(
     name: str,
     store: Storage,
-    function: Callable[[dict[str, Any]], None],
-    config: dict[str, Any],
+    function: Callable[[], None],
     resources: Resources,
     strategy: str,
     seconds: int = COLLECTIVE_TIMEOUT_SECONDS,
@@ -149,13 +147,7 @@ def _fit(
         run = f"{name}-{uuid.uuid4().hex[:8]}"
         run_config = train.RunConfig(name=run, storage_path=str(place), failure_config=restarts)
         try:
-            TorchTrainer(
-                function,
-                train_loop_config=config,
-                torch_config=backend,
-                scaling_config=scaling,
-                run_config=run_config,
-            ).fit()
+            TorchTrainer(function, torch_config=backend, scaling_config=scaling, run_config=run_config).fit()
             return
         except train.TrainingFailedError as failure:
             before, alive = alive, list_live_nodes()

@@ -69,15 +69,14 @@ def ensure_recipe_model(recipe: ModelRecipe, root: str, gpus: float = 0, micro_b
 
 
 def ensure_evaluation(
-    model: dict[str, Any], benchmark: dict[str, Any], retain: str | None, root: str, resources: Resources
+    model: Model, benchmark: Benchmark, retain: str | None, root: str, resources: Resources
 ) -> dict[str, Any]:
     """Evaluate a model unless that is done, as the trials it is compared with.
 
     `retain`: the id of the evaluation that it is measured against, or ITSELF.
     """
     store = open_storage_unchecked(root)
-    subject = localize_paths(Model.model_validate(model), store)
-    on = localize_paths(Benchmark.model_validate(benchmark), store)
+    subject, on = localize_paths(model, store), localize_paths(benchmark, store)
     key = evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
     kept = store.read_json(folder / RESULT)

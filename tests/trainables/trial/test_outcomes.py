@@ -61,7 +61,7 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
 ) -> None:
     """All ranks start again with half the micro-batch and give what one process gives."""
 
-    def starve(config: dict[str, Any]) -> None:
+    def starve(*given: Any) -> None:
         """What a rank of Ray Train runs, pickled by value: on rank 1 more than two rows fill the memory."""
         import torch
 
@@ -76,7 +76,7 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
             return real(engine, term, rows, *rest)
 
         forward_backward.forward_micro_batch = forward
-        launcher.run_trial_rank(config)
+        launcher.run_trial_rank(*given)
 
     config = configuration(trial_inputs, ranks=2, stage=2, every=None)
     monkeypatch.setattr(launcher, "run_trial_rank", starve)

@@ -41,7 +41,7 @@ def trial(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
         Model(path=str(folder), fingerprint="files:" + fingerprints.hash_model(folder))
         for folder in (trial_inputs.target, trial_inputs.retain)
     )
-    shared_artifacts.ensure_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(place), Resources())
+    shared_artifacts.ensure_evaluation(retain, benchmark, None, str(place), Resources())
     key = evaluation_id(retain, benchmark)
     kept = RetainEvaluationFile(path=str(Storage(place).evaluation(key) / RESULT), fingerprint=key)
     return Trial(
