@@ -32,7 +32,6 @@ MAX_CAUSES_SHOWN, MAX_TRIALS_SHOWN = 5, 8
 """How many causes of failure and how many trials in one place the table tells; --json tells all."""
 
 
-@cli.wrap_as_command
 def main(
     name: cli.SweepArgument,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,

@@ -18,7 +18,6 @@ QUESTIONS_PER_BATCH, MAX_ANSWER_TOKENS = 16, 200
 """How many questions of a file or of options are answered together, and the most tokens of an answer."""
 
 
-@cli.wrap_as_command
 def main(
     model: Annotated[str, typer.Argument(metavar="ID|DIR", help="A trial's id or name, a model folder or a hub id.")],
     ask: Annotated[list[str] | None, typer.Option(help="A question, several times if you like; else you type.")] = None,

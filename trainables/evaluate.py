@@ -24,7 +24,6 @@ PROGRESS_PRINT_SECONDS = 3.0
 ask = partial(typer.Option, rich_help_panel="What the model is asked")
 
 
-@cli.wrap_as_command
 def main(
     model: Annotated[str, typer.Option(help="Model folder or hub id.")],
     output: Annotated[Path, typer.Option(help="Where the metrics go (JSON).")],

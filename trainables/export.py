@@ -17,7 +17,6 @@ from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial_id
 
 
-@cli.wrap_as_command
 def main(
     name: Annotated[str, typer.Argument(metavar="ID", help="A trial's id or name, as its line and the report say.")],
     output: Annotated[Path | None, typer.Option(help="Folder to write; with --push: STORAGE/exports/ID.")] = None,

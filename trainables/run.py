@@ -48,7 +48,7 @@ def _check_free(trial: Trial, store: Storage) -> None:
         raise InputError(f"CONFIG: trial {trial.id()} has a result already ({status}) in {folder}; {other}")
 
 
-def run(
+def main(
     config: Annotated[Path, typer.Argument(help="A trial's config.json.")],
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
 ) -> int:
@@ -82,8 +82,6 @@ def run(
             cli.print_line(event["phase"])
     return 1
 
-
-main = cli.wrap_as_command(run)
 
 if __name__ == "__main__":
     cli.make_app(main)()

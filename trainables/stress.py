@@ -18,7 +18,6 @@ folder_option = partial(typer.Option, rich_help_panel="With DIR, a model of no t
 RESULT_COLUMNS = ("before", "after", "target", "retain")
 
 
-@cli.wrap_as_command
 def main(
     model: Annotated[
         str, typer.Argument(metavar="ID|DIR", help="A trial with kept weights (id or name), or a folder.")

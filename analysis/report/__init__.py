@@ -108,7 +108,6 @@ def _write_single(report: Report, sweep: SweepFile, both: bool, command: str) ->
     )
 
 
-@cli.wrap_as_command
 def main(
     names: Annotated[
         list[str],

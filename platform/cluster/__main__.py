@@ -14,7 +14,6 @@ from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name
 
 
-@cli.wrap_as_command
 def main(
     action: Annotated[str, typer.Argument(help="check, environment (for the head), account (AWS, once per account).")],
     path: Annotated[str, typer.Argument(metavar="FILE", help="Cluster file, such as cluster.yaml.")],

@@ -29,7 +29,6 @@ preview_option, choice_option, place_option, restart_option = (
 )
 
 
-@cli.wrap_as_command
 def main(
     name: Annotated[str | None, typer.Argument(help="Sweep to run; --list names them.")] = None,
     list_: Annotated[bool, preview_option("--list", help="List the sweeps.")] = False,

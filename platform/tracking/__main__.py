@@ -17,7 +17,6 @@ from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import SweepFile
 
 
-@cli.wrap_as_command
 def main(
     action: Annotated[str, typer.Argument(help="sync")],
     name: cli.SweepArgument,

@@ -23,7 +23,7 @@ from trainables.storage.file_names import PROGRESS, RESULT
 from trainables.storage.folder_storage import Storage
 
 
-def invoke(main: Callable[..., None], *arguments: object) -> Any:
+def invoke(main: Callable[..., int], *arguments: object) -> Any:
     """Run a command's function as if it was typed."""
     return CliRunner().invoke(cli.make_app(main), [str(argument) for argument in arguments])
 

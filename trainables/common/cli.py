@@ -28,45 +28,36 @@ MAX_VALUE_LENGTH, MAX_MESSAGE_LENGTH = 120, 3500
 """Characters of a value that a message repeats, and of a message."""
 
 
-def make_app(main: Callable[..., None]) -> typer.Typer:
-    app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
-    app.command()(main)
-    return app
-
-
-def wrap_as_command(main: Callable[..., int]) -> Callable[..., None]:
+def make_app(main: Callable[..., int]) -> typer.Typer:
     """Make a command of a function: it ends with the exit status of the function, run as `run_for_exit_status` does."""
+    app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
+    @app.command()
     @functools.wraps(main)
     def run(*arguments: Any, **options: Any) -> None:
         raise typer.Exit(run_for_exit_status(lambda: main(*arguments, **options)))
 
-    return run
+    return app
 
 
-class _Output(io.TextIOWrapper):
+class _Output(io.FileIO):
     """Standard output that goes on in silence once nobody reads it (`| head`), or after the error of a full disk."""
 
-    def write(self, text: str) -> int:
-        self._attempt(super().write, text)
-        return len(text)
-
-    def flush(self) -> None:
-        self._attempt(super().flush)
-
-    def _attempt(self, action: Callable[..., object], *given: str) -> None:
+    def write(self, content: Any) -> int:
         try:
-            action(*given)
+            return super().write(content)
         except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             if error.errno != errno.EPIPE:
                 raise
+            return len(content)
 
 
 def run_for_exit_status(main: Callable[[], int]) -> int:
     """Run `main`; return the exit status: 2 after bad input, 1 after a diverged model or a full disk."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:
-        sys.stdout = _Output(sys.stdout.buffer, sys.stdout.encoding, sys.stdout.errors, line_buffering=True)
+        output, shown = io.BufferedWriter(_Output(sys.stdout.fileno(), "w", closefd=False)), sys.stdout
+        sys.stdout = io.TextIOWrapper(output, shown.encoding, shown.errors, line_buffering=True)
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -67,7 +67,7 @@ def test_trial_runs_without_ray_and_twice_the_same_bit_for_bit(
     done = run_module("trainables.run", config, "--storage", tmp_path / "one", OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     assert "step 2/2 loss" in done.stdout
-    assert run.run(config, str(tmp_path / "other")) == 0
+    assert run.main(config, str(tmp_path / "other")) == 0
     one, other = (Storage(tmp_path / name) for name in ("one", "other"))
     files = {"config.json", "result.json", "steps.parquet", "evaluation.parquet", "weights"}
     assert {path.name for path in one.trial(trial.id()).iterdir()} == files
@@ -83,7 +83,7 @@ def test_diverging_trial_is_a_result_and_exit_status_1(
 ) -> None:
     wild = trial.training.model_copy(update={"optimizer": "sgd", "lr": 1e6, "max_steps": 4})
     doomed = trial.model_copy(update={"training": wild, "rectifier": Rectifier(), "method": "ga"})
-    assert cli.run_for_exit_status(lambda: run.run(write_config(tmp_path, doomed), str(tmp_path))) == 1
+    assert cli.run_for_exit_status(lambda: run.main(write_config(tmp_path, doomed), str(tmp_path))) == 1
     result = Storage(tmp_path).result(doomed.id()) or {}
     assert (result["status"], result["error"]["kind"], result["metrics"]) == ("diverged", "diverged", {})
     step = result["error"]["step"]
@@ -106,7 +106,7 @@ def test_inputs_that_are_not_what_was_planned(trial: Trial, change: dict[str, An
         document[section] |= settings
     changed = Trial.model_validate(document)
     with pytest.raises(InputError, match=said):
-        run.run(write_config(tmp_path, changed), str(tmp_path / "runs"))
+        run.main(write_config(tmp_path, changed), str(tmp_path / "runs"))
     assert Storage(tmp_path / "runs").result(changed.id()) is None
 
 
@@ -115,7 +115,7 @@ def test_a_result_is_not_run_over(trial: Trial, tmp_path: Path) -> None:
     write_result(store, trial.id(), config=trial.model_dump(mode="json"))
     content = (store.trial(trial.id()) / RESULT).read_text()
     with pytest.raises(InputError, match=rf"CONFIG: trial {trial.id()} has a result already \(finished\) in "):
-        run.run(write_config(tmp_path, trial), str(tmp_path / "runs"))
+        run.main(write_config(tmp_path, trial), str(tmp_path / "runs"))
     assert (store.trial(trial.id()) / RESULT).read_text() == content
 
 
@@ -126,7 +126,7 @@ def test_a_trial_that_another_process_runs_is_left_alone(trial: Trial, tmp_path:
         identity = {"pid": another.pid, "born": psutil.Process(another.pid).create_time(), "beat": 0.0}
         write_json(store.trial(trial.id()) / PROGRESS, process_identity.identify_self() | identity)
         with pytest.raises(InputError, match=f"CONFIG: process {another.pid} on .* is at trial {trial.id()} in "):
-            run.run(write_config(tmp_path, trial), str(store.root))
+            run.main(write_config(tmp_path, trial), str(store.root))
         another.kill()
 
 
