@@ -1,12 +1,11 @@
 """How long what is outside of a process may take, and waits for it that say so and that Ctrl-C ends."""
 
 import contextlib
-import itertools
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from http.client import HTTPException
 from typing import NoReturn, TypeVar
 from urllib.request import Request, urlopen
@@ -35,17 +34,14 @@ def call_within(seconds: float, what: str, call: Callable[[], T]) -> T:
             future.set_exception(error)
 
     threading.Thread(target=work, name=what, daemon=True).start()
-    begun = time.monotonic()
-    for told in itertools.count(NOTICE_SECONDS, NOTICE_INTERVAL_SECONDS):
-        with contextlib.suppress(TimeoutError):
-            future.exception(begun + min(told, seconds) - time.monotonic())
-        if future.done():
-            return future.result()
+    begun, told = time.monotonic(), NOTICE_SECONDS
+    while not wait([future], begun + min(told, seconds) - time.monotonic()).done:
         if told >= seconds:
             raise TimeoutError(f"{what} has not answered in {seconds:.0f} s")
         left = f", {seconds - told:.0f} s left" if seconds < float("inf") else f" for {told:.0f} s"
         print_line(f"waiting for {what}{left}", error=True)
-    raise AssertionError
+        told += NOTICE_INTERVAL_SECONDS
+    return future.result()
 
 
 def check_server_responds(url: str, name: str, advice: str) -> None:
