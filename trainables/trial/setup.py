@@ -88,10 +88,8 @@ def load_target(target: Model, precision: str, resources: Resources, device: tor
     known = target.fingerprint is not None and resources.ranks == 1
     load = _keep_target if known else model_files.load_model_and_tokenizer
     network, tokenizer = load(target, precision)  # type: ignore[arg-type]  # frozen, and so hashable
-    room = (
-        min(psutil.virtual_memory().available, memory.read_usable_machine_memory()) / 8
-    )  # other GPUs' processes keep theirs, too
-    if not known or network.get_memory_footprint() > room:
+    free = min(psutil.virtual_memory().available, memory.read_usable_machine_memory())
+    if not known or network.get_memory_footprint() > free / 8:  # other GPUs' processes keep theirs, too
         _keep_target.cache_clear()
         return network.to(device), tokenizer
     copies: dict[int, Any] = {

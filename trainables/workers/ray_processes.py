@@ -91,17 +91,14 @@ def fetch_stored_result(trial: Trial, store: Storage) -> dict[str, Any] | None:
 
 def make_final_report(result: dict[str, Any]) -> dict[str, Any]:
     """Return the last report to Tune, with what can be searched for, also on halves."""
-    found, goals = (
-        result["metrics"],
-        benchmarks.list_searchable_goals(Benchmark.model_validate(result["config"]["benchmark"])),
-    )
+    goals = benchmarks.list_searchable_goals(Benchmark.model_validate(result["config"]["benchmark"]))
     return {
         "id": result["id"],
         "done": True,
         "phase": "done",
         "status": result["status"],
         "halves": result.get("halves"),
-        **{goal.metric: found.get(goal.metric) for goal in goals.values()},
+        **{goal.metric: result["metrics"].get(goal.metric) for goal in goals.values()},
     }
 
 

@@ -153,10 +153,8 @@ def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
 def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: Selection) -> dict[str, Any]:
     chosen = benchmarks.get_benchmark(trial.benchmark.name)
     forget, retain = chosen.training_rows(trial.benchmark)
-    target, earlier = (
-        step_selection.load_target_evaluation(trial, store),
-        step_selection.list_predecessor_trials(trial, store),
-    )
+    target = step_selection.load_target_evaluation(trial, store)
+    earlier = step_selection.list_predecessor_trials(trial, store)
     base = [trial, *earlier][-1].target
     fingerprint = base.fingerprint or ""
     verdict = choose_and_judge_trial(trial.benchmark.name, rule, {trial.id(): result}, target or {})
