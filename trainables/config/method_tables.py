@@ -6,7 +6,7 @@ A file in trainables/methods/custom/ adds the row of its name (docs/decisions/00
 import ast
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,7 +40,6 @@ class MethodOrRectifierRow:
     name: str
     label: str
     needs: tuple[str, ...] = ()
-    _: KW_ONLY
     custom: bool = False
     """A file of that name in trainables/methods/custom/ has it."""
 
@@ -49,7 +48,6 @@ class MethodOrRectifierRow:
 class MethodRow(MethodOrRectifierRow):
     """An objective that is trained, or a task vector. `needs`: of NEEDS and PUBLISHED_NEEDS."""
 
-    _: KW_ONLY
     reads: tuple[str, ...] = ()
     """The settings of `objective` that it reads."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -66,7 +64,6 @@ class MethodRow(MethodOrRectifierRow):
 class RectifierRow(MethodOrRectifierRow):
     """A change of the objective's gradient before the optimizer. `label` stands after "w/" in tables."""
 
-    _: KW_ONLY
     takes: tuple[str, ...] = ()
     """The settings that it accepts, of those in config.trial.Rectifier."""
     requires: tuple[str, ...] = ()
