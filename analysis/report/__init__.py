@@ -54,7 +54,7 @@ def build_report(
             ((label, sweep),) = sweeps.items()
             _write_single(Report(folder, results[label]), sweep, both, command)
     if output is None:
-        store.push_changing_folder(folder)
+        store.push(folder, changing=True)
     return folder
 
 

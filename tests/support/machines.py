@@ -35,18 +35,18 @@ def machine(object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.Mo
 
 def names(store: ObjectStorage) -> set[str]:
     """Return the names of all objects."""
-    found = store.files.get_file_info(FileSelector(store.base, recursive=True, allow_not_found=True))
-    return {info.path.removeprefix(f"{store.base}/") for info in found if info.type == FileType.File}
+    found = store.files.get_file_info(FileSelector("", recursive=True, allow_not_found=True))
+    return {info.path for info in found if info.type == FileType.File}
 
 
 def put(store: ObjectStorage, name: str, content: bytes) -> None:
-    with store.files.open_output_stream(f"{store.base}/{name}") as stream:
+    with store.files.open_output_stream(name) as stream:
         stream.write(content)
 
 
 def delete(store: ObjectStorage, *gone: str) -> None:
     for name in gone:
-        store.files.delete_file(f"{store.base}/{name}")
+        store.files.delete_file(name)
 
 
 def write_trial(store: ObjectStorage, key: str, **more: Any) -> Path:

@@ -49,19 +49,18 @@ def parse_json_object(content: bytes) -> dict[str, Any] | None:
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     """Write a value as JSON; `durable=False` if it need not outlive a loss of power."""
-    text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
-    _replace(path, lambda staging: staging.write_text(text, encoding="utf-8"), durable)
+    write_text(path, json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n", durable=durable)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write text as it is."""
-    _replace(path, lambda staging: staging.write_text(text, encoding="utf-8"))
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write text as it is, what UTF-8 cannot have escaped."""
+    how = {"encoding": "utf-8", "errors": "backslashreplace"}
+    replace_file(path, lambda staging: staging.write_text(text, **how), durable)
 
 
 def write_redacted_text(path: Path, text: str) -> None:
     """Write text for people, its secrets redacted."""
-    shown = redact(text)
-    _replace(path, lambda staging: staging.write_text(shown, encoding="utf-8", errors="backslashreplace"))
+    write_text(path, redact(text))
 
 
 def write_parquet_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:
@@ -70,7 +69,7 @@ def write_parquet_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:
     rows = list(records)
     names = list(dict.fromkeys(name for row in rows for name in row))  # pyarrow takes those of the first row
     table = pyarrow.Table.from_pylist([{name: row.get(name) for name in names} for row in rows])
-    _replace(path, lambda staging: pyarrow.parquet.write_table(table, staging, compression="zstd"))
+    replace_file(path, lambda staging: pyarrow.parquet.write_table(table, staging, compression="zstd"))
 
 
 def read_parquet_rows(path: Path) -> list[dict[str, Any]]:
@@ -125,7 +124,8 @@ def _flush(file: Path) -> None:
         os.fsync(stream.fileno())
 
 
-def _replace(path: Path, write: Callable[[Path], Any], durable: bool = True) -> None:
+def replace_file(path: Path, write: Callable[[Path], Any], durable: bool = True) -> None:
+    """Let `write` write a file, which takes the place of another one when it is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     staging = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:

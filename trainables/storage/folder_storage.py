@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 from trainables.common.errors import InputError
 from trainables.common.regular_files import read_bytes
 from trainables.config.types import Name, Time
-from trainables.storage.atomic_files import read_json, write_json
+from trainables.storage.atomic_files import ensure_folder, read_json, write_json
 from trainables.storage.file_names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META_FILE, PROGRESS, RESULT, WEIGHTS
 
 DISK_ERROR_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS)
@@ -79,6 +79,14 @@ class Storage:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    def check_access(self, writable: bool) -> None:
+        """Raise InputError if the storage cannot be read or, if asked, be written; then the folder is made, too."""
+        if writable and set("?#%") & set(str(self.root)):
+            raise InputError(
+                f"--storage: '{self.root}' holds ?, # or %, which MLflow cannot have in its database's address"
+            )
+        ensure_folder(self.root, "--storage", writable)
 
     # Where things lie
 
@@ -164,11 +172,8 @@ class Storage:
     def fetch(self, path: Path) -> None:
         """Download a file, or a folder that never changes, unless it is here."""
 
-    def push(self, path: Path) -> None:
-        """Send a file, or a folder that never changes."""
-
-    def push_changing_folder(self, path: Path) -> None:
-        """Send what this machine has of a folder that changes, or that several machines work on; or a file."""
+    def push(self, path: Path, *, changing: bool = False) -> None:
+        """Send a file or a folder; `changing`: a folder that changes, or that several machines work on."""
 
     def try_push(self, path: Path) -> bool:
         """Send a file or a folder if the storage answers; whether it did."""

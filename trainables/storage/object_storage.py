@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
-from pyarrow.fs import FileSelector, FileSystem, FileType
+from pyarrow.fs import FileSelector, FileSystem, FileType, SubTreeFileSystem
 
 from trainables.common import cli
 from trainables.common.deadlines import ANSWER_TIMEOUT, call_within
 from trainables.common.errors import InputError, StoreUnreachable
 from trainables.common.redaction import has_credentials
-from trainables.storage.atomic_files import ensure_folder, publish_folder
+from trainables.storage.atomic_files import ensure_folder, publish_folder, replace_file
 from trainables.storage.file_names import CONFIG, ERROR, EVALUATIONS, LOST, META_FILE, PROGRESS, RESULT, RETRY, WEIGHTS
 from trainables.storage.folder_storage import Storage
 
@@ -47,18 +47,17 @@ COPY_CHUNK_BYTES = 8 * 2**20
 
 
 class ObjectStorage(Storage):
-    """A storage below `base` in a file system of pyarrow.
+    """A storage in `files`: a folder of a file system of pyarrow, as a SubTreeFileSystem.
 
     `listed`: bytes and time of each object at the last download, or sent since. `downloaded`: by this process.
     """
 
     is_remote = True
 
-    def __init__(self, root: Path, uri: str, files: Any, base: str) -> None:
+    def __init__(self, root: Path, uri: str, files: Any) -> None:
         super().__init__(root)
         self.address = uri
         self.files = files
-        self.base = base
         self.listed: dict[str, tuple[int, Any]] = {}
         self.downloaded: dict[str, tuple[int, Any]] = {}
 
@@ -81,17 +80,17 @@ class ObjectStorage(Storage):
 
     def check_access(self, writable: bool) -> None:
         """Raise InputError if there is no such bucket, it does not answer, or it should be writable and is not."""
-        bucket = self.base.split("/")[0]
+        bucket = self.files.base_path.split("/")[0]
         with self._errors():
-            ask = partial(self.files.get_file_info, bucket)
+            ask = partial(self.files.base_fs.get_file_info, bucket)
             found = call_within(ANSWER_TIMEOUT, f"the store at {self.address}", ask)
-        if self.files.type_name in STORES_WITHOUT_FOLDERS and found.type == FileType.NotFound:
+        if self.files.base_fs.type_name in STORES_WITHOUT_FOLDERS and found.type == FileType.NotFound:
             raise InputError(f"--storage: there is no bucket '{bucket}' for '{self.address}'; make it, or name another")
         if writable:
-            probe = f".probe-{uuid.uuid4().hex}"
+            probe = f"sweeps/.probe-{uuid.uuid4().hex}"
             with self._errors():
                 self._make_folder(probe)
-                self.files.open_output_stream(self._path(probe)).close()
+                self.files.open_output_stream(probe).close()
             self._delete([probe])
 
     # Trials
@@ -199,27 +198,24 @@ class ObjectStorage(Storage):
             shutil.rmtree(path, ignore_errors=True)  # single files of it
             publish_folder(staging, path)
 
-    def push(self, path: Path) -> None:
-        mark = path / COMPLETE_MARK
-        if not path.is_dir():
-            self.push_changing_folder(path)
+    def push(self, path: Path, *, changing: bool = False) -> None:
+        if changing or not path.is_dir():
+            _for_each_in_turn(self._put, _shown_files(path) if path.is_dir() else [path], marks_first=False)
             return
+        mark = path / COMPLETE_MARK
         if self.read_current_bytes(mark) is None:
-            self.push_changing_folder(path)
+            self.push(path, changing=True)
             mark.touch()
             self._put(mark)
         mark.touch()
         self.listed[self._name(mark)] = (0, None)
 
-    def push_changing_folder(self, path: Path) -> None:
-        _for_each_in_turn(self._put, _shown_files(path) if path.is_dir() else [path], marks_first=False)
-
     def try_push(self, path: Path) -> bool:
-        return run_or_warn_unreachable(lambda: self.push_changing_folder(path))
+        return run_or_warn_unreachable(lambda: self.push(path, changing=True))
 
     def read_current_bytes(self, path: Path) -> bytes | None:
         try:
-            with self._errors(), self.files.open_input_file(self._path(self._name(path))) as stream:
+            with self._errors(), self.files.open_input_file(self._name(path)) as stream:
                 return stream.read()
         except FileNotFoundError:
             return None
@@ -235,7 +231,7 @@ class ObjectStorage(Storage):
             self.listed.pop(each, None)
             with self._errors(), contextlib.suppress(FileNotFoundError):
                 self._make_folder(to + each.removeprefix(name))
-                self.files.move(self._path(each), self._path(to + each.removeprefix(name)))
+                self.files.move(each, to + each.removeprefix(name))
 
         _for_each_in_turn(move, found, marks_first=True)
         return super().move(source, target) or bool(found)
@@ -250,9 +246,6 @@ class ObjectStorage(Storage):
     def _name(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 
-    def _path(self, name: str) -> str:
-        return f"{self.base}/{name}".rstrip("/")
-
     def _below(self, name: str) -> list[str]:
         """Return the listed object of this name, or those in the folder; of "" all."""
         return [each for each in list(self.listed) if not name or f"{each}/".startswith(f"{name}/")]
@@ -261,11 +254,11 @@ class ObjectStorage(Storage):
         """List every object below a folder anew, without names that would lead out of it; return bytes and times."""
         with self._errors():
             try:
-                found = self.files.get_file_info(FileSelector(self._path(below), allow_not_found=True, recursive=True))
+                found = self.files.get_file_info(FileSelector(below, allow_not_found=True, recursive=True))
             except NotADirectoryError:
                 return {}
-        objects = ((info.path[len(self.base) + 1 :], info) for info in found if info.type == FileType.File)
-        now = {name: (info.size, info.mtime) for name, info in objects if _is_inside(name)}
+        objects = [info for info in found if info.type == FileType.File and _is_inside(info.path)]
+        now = {info.path: (info.size, info.mtime) for info in objects}
         for name in {*self._below(below)} - {below, *now}:
             self.listed.pop(name, None)
         self.listed |= now
@@ -280,17 +273,13 @@ class ObjectStorage(Storage):
 
     def _get(self, name: str, target: Path | None = None) -> None:
         """Download an object, by rename; nothing if there is none."""
-        target = target or self.root / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        staging = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
-        try:
-            with self._errors(), self.files.open_input_file(self._path(name)) as stream, staging.open("wb") as written:
+
+        def copy(staging: Path) -> None:
+            with self._errors(), self.files.open_input_file(name) as stream, staging.open("wb") as written:
                 shutil.copyfileobj(stream, written, COPY_CHUNK_BYTES)
-            os.replace(staging, target)
-        except FileNotFoundError:
-            pass
-        finally:
-            staging.unlink(missing_ok=True)
+
+        with contextlib.suppress(FileNotFoundError):
+            replace_file(target or self.root / name, copy, durable=False)
 
     def _put(self, file: Path) -> None:
         """Send a file; nothing if it is gone meanwhile."""
@@ -301,14 +290,14 @@ class ObjectStorage(Storage):
             return
         with stream, self._errors():
             self._make_folder(name)
-            with self.files.open_output_stream(self._path(name)) as written:
+            with self.files.open_output_stream(name) as written:
                 shutil.copyfileobj(stream, written, COPY_CHUNK_BYTES)
             self.listed[name] = (stream.tell(), None)
 
     def _make_folder(self, name: str) -> None:
         """Make an object's folder in a store that is a tree of folders."""
-        if self.files.type_name not in STORES_WITHOUT_FOLDERS:
-            self.files.create_dir(self._path(name).rpartition("/")[0], recursive=True)
+        if self.files.base_fs.type_name not in STORES_WITHOUT_FOLDERS:
+            self.files.create_dir(name.rpartition("/")[0], recursive=True)
 
     def _delete(self, names: Iterable[str]) -> None:
         """Delete objects; one that does not exist is no error."""
@@ -316,7 +305,7 @@ class ObjectStorage(Storage):
         def delete(name: str) -> None:
             self.listed.pop(name, None)
             with self._errors(), contextlib.suppress(FileNotFoundError):
-                self.files.delete_file(self._path(name))
+                self.files.delete_file(name)
 
         _for_each_in_turn(delete, names, marks_first=True)
 
@@ -350,7 +339,7 @@ def open_object_storage(uri: str) -> ObjectStorage:
     server = os.environ.get("AWS_ENDPOINT_URL", "")  # the same address is another store there
     key = hashlib.sha256(f"{uri.rstrip('/')} {server}".strip().encode()).hexdigest()[:16]
     copy = Path(os.environ.get("UNLEARN_CACHE") or WORKING_COPIES_FOLDER).expanduser().absolute() / key
-    return ObjectStorage(ensure_folder(copy, "UNLEARN_CACHE", writable=True), uri, files, base.rstrip("/"))
+    return ObjectStorage(ensure_folder(copy, "UNLEARN_CACHE", writable=True), uri, SubTreeFileSystem(base, files))
 
 
 def _explain_failure(uri: str, error: Exception) -> str:

@@ -5,25 +5,16 @@ import shlex
 from pathlib import Path
 
 from trainables.common.cli import DEFAULT_STORAGE, STORAGE_VARIABLE
-from trainables.common.errors import InputError
 from trainables.common.typed_paths import expand_home, shorten_path
-from trainables.storage.atomic_files import ensure_folder
 from trainables.storage.folder_storage import Storage
 
 
 def open_storage(location: str, *, writable: bool = True) -> Storage:
     """Open the storage at a folder, a file:// URI or another address. Raises InputError if it cannot be used."""
     location = location.removeprefix("file://")
-    if "://" in location:
-        from trainables.storage import object_storage
-
-        store = object_storage.open_object_storage(location)
-        store.check_access(writable)
-        return store
-    folder = expand_home(location).absolute()
-    if writable and set("?#%") & set(str(folder)):
-        raise InputError(f"--storage: '{folder}' holds ?, # or %, which MLflow cannot have in its database's address")
-    return Storage(ensure_folder(folder, "--storage", writable))
+    store = open_storage_unchecked(location if "://" in location else str(expand_home(location).absolute()))
+    store.check_access(writable)
+    return store
 
 
 def open_storage_unchecked(location: str) -> Storage:

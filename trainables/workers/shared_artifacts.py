@@ -81,7 +81,7 @@ def ensure_evaluation(
     folder = store.evaluation(key)
     kept = store.read_json(folder / RESULT)
     if kept and store.read_evaluation(key) is not None and row_files.are_model_answers_ready(on):
-        store.push_changing_folder(folder)
+        store.push(folder, changing=True)
         return kept
     from trainables.training.runtime import choose_process_token_budget, prepare_process
 
@@ -111,7 +111,7 @@ def ensure_evaluation(
         **provenance.collect_provenance(),
     }
     atomic_files.write_json(folder / RESULT, result)
-    store.push_changing_folder(folder)
+    store.push(folder, changing=True)
     return result
 
 

@@ -62,7 +62,7 @@ def held(store: ObjectStorage) -> dict[str, bytes]:
     found = {}
     for name in machines.names(store):
         if name.startswith("trials/"):
-            with store.files.open_input_file(f"{store.base}/{name}") as stream:
+            with store.files.open_input_file(name) as stream:
                 found[name] = stream.read()
     return found
 

@@ -161,7 +161,7 @@ def test_paths_become_those_of_the_machine(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     here.push(write_folder(here.model("m"), "config.json"))
     atomic_files.write_json(here.evaluation("e") / RESULT, {"id": "e"})
-    here.push_changing_folder(here.evaluation("e"))
+    here.push(here.evaluation("e"), changing=True)
     trial = Trial(
         method="ga",
         target=Model(path=str(here.model("m")), fingerprint="recipe:m"),
