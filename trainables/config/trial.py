@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -148,10 +149,9 @@ class Trial(FrozenSettings):
             strength += f"-{vector.normalise}"
         prefix = "" if name == "none" else f"{name}-"
         others = "".join(
-            f"-{name}{_short(getattr(getattr(self, section), name) if section else getattr(self, name))}"
+            f"-{path.rpartition('.')[2]}{_short(attrgetter(path)(self))}"
             for path in sorted(axes)
             if path not in LABEL_PATHS and has_effect(path, self.method, self.rectifier.name)
-            for section, _, name in [path.rpartition(".")]
         )
         return f"{prefix}{self.method}-{self.benchmark.split}{numbers}{strength}{others}-s{self.seed}"
 
