@@ -20,7 +20,7 @@ from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.file_names import ATTACK_RESULTS_FILE, WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.trial.export import model_card
+from trainables.trial.export import model_folder
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_what_cannot_be_shipped_is_not_exported(typed: list[str], tmp_path: Path
     assert lead.startswith(f"Ship none: {reason}. The nearest is trial ")
     assert written == []
     facts: dict[str, Any] = dict.fromkeys(("stopped", "why", "chosen_step")) | {"fault": reason}
-    assert f"**Not to be shipped as it is: {reason}.**" in model_card._choice(facts, plan.trials[0])
+    assert f"**Not to be shipped as it is: {reason}.**" in model_folder._choice(facts, plan.trials[0])
 
 
 def test_status_tells_that_none_is_chosen_and_the_end_what_to_type(typed: list[str], tmp_path: Path) -> None:

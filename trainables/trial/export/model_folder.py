@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import ModelCard, ModelCardData
 from pydantic import ValidationError
 
 from trainables import benchmarks
@@ -16,16 +17,19 @@ from trainables.benchmarks.selection import choose_and_judge_trial
 from trainables.common import cli, fingerprints, provenance, typed_paths
 from trainables.common.errors import InputError
 from trainables.common.fingerprints import hash_json
+from trainables.common.wording import escape_markdown
+from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial, hashed_settings
+from trainables.methods.method_constants import resolve_constants
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, EVALUATED_STATUSES, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.training import model_files
 from trainables.trial import setup, step_selection
-from trainables.trial.export import model_card
 
 FACTS_FILE, CARD_FILE = "unlearning.json", "README.md"
+CARD_TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 SAME_WEIGHTS_TOLERANCE, ROUNDED_WEIGHTS_TOLERANCE = 1e-3, 0.05
 """By how much metrics may differ from the trial's: of the same weights, and of rounded ones."""
 LOCATION_FIELDS = ("path", "data", "sources", "tokenizer")
@@ -62,7 +66,7 @@ def export_trial(
             result = result | {"metrics": result["metrics"] | verified["verified_metrics"]}
         facts = _collect_facts(trial, result, store, rule) | verified | {"why": why, "attacks": list(shares)}
         atomic_files.write_json(staging / FACTS_FILE, facts)
-        atomic_files.write_redacted_text(staging / CARD_FILE, model_card.render_model_card(facts, trial))
+        atomic_files.write_redacted_text(staging / CARD_FILE, render_model_card(facts, trial))
         atomic_files.publish_folder(staging, output)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -192,3 +196,75 @@ def _without_places(node: Any) -> Any:
 def _describe_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return how many rows there are, and a SHA-256 of them that does not depend on the file's format."""
     return {"rows": len(rows), "sha256": hash_json(rows)}
+
+
+def render_model_card(facts: dict[str, Any], trial: Trial) -> str:
+    """Return README.md of a model folder, from the facts that `model_folder` collects; it names no places."""
+    chosen = benchmarks.get_benchmark(trial.benchmark.name)
+    rectifier, facts = trial.rectifier.name, facts | {"stopped": escape_markdown(facts["stopped"] or "")}
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        base_model=facts["base_model"],
+        base_model_relation="finetune" if facts["base_model"] else None,
+        tags=["unlearning", trial.method.replace("_", "-"), *([] if rectifier == "none" else [rectifier])],
+        datasets=_hub_data(trial) or None,
+        model_name=trial.label(),
+    )
+    constants = vars(resolve_constants(trial.method, trial.objective, trial.benchmark.split))
+    parts: dict[str, Any] = {"task_vector": trial.task_vector} if trial.task_vector else {}
+    parts = parts or {
+        "objective": [(name, constants.get(name)) for name in METHODS[trial.method].reads],  # no `idk`, a place
+        "training": trial.training,
+        "rectifier": trial.rectifier,
+    }
+    settings = {f"{part}.{name}": value for part, section in parts.items() for name, value in section}
+    values = facts | {
+        "plain": escape_markdown,
+        "method": METHODS[trial.method].label + ("" if rectifier == "none" else f" with {RECTIFIERS[rectifier].label}"),
+        "seed": trial.seed,
+        "benchmark": trial.benchmark,
+        "data": _hub_data(trial),
+        "template": trial.benchmark.template if chosen.ASKS_BY_TEMPLATE else None,
+        "settings": settings | {"optimizer steps": facts["steps"], "step chosen": facts["chosen_step"]},
+        "choice": _choice(facts, trial),
+        "measured": _metric_rows(facts, trial),
+    }
+    return str(ModelCard.from_template(data, template_path=str(CARD_TEMPLATE), **values)) + "\n"
+
+
+def _hub_data(trial: Trial) -> list[str]:
+    mark = trial.benchmark.fingerprint or ""
+    parts = mark.removeprefix("hub:").split("+") if mark.startswith("hub:") else []
+    return list(dict.fromkeys(part.partition("@")[0] for part in parts))
+
+
+def _choice(facts: dict[str, Any], trial: Trial) -> str:
+    sentences = [f"Its training was stopped before its last step: {facts['stopped']}."] if facts["stopped"] else []
+    sentences += [facts["why"]] if facts["why"] else []
+    sentences += [f"**Not to be shipped as it is: {facts['fault']}.**"] if facts["fault"] else []
+    if facts["chosen_step"] is not None:
+        rule = "by the same rule" if facts["why"] else f"by the rule: {selection.describe_rule(trial.selection)}"
+        sentences.append(f"Its step was chosen among those evaluated {rule}.")
+    if facts["why"] or facts["chosen_step"] is not None:
+        *removal, utility = benchmarks.get_benchmark(trial.benchmark.name).GOALS
+        sentences.append(f"Removal is {' and '.join(goal.title for goal in removal)}, utility is {utility.title}.")
+    return " ".join(sentences)
+
+
+def _metric_rows(facts: dict[str, Any], trial: Trial) -> list[tuple[str, str, str]]:
+    before, after = facts["target_metrics"] or {}, facts["metrics"]
+    goals = {goal.metric: goal for goal in benchmarks.get_benchmark(trial.benchmark.name).GOALS}
+    rows = []
+    for name in [*goals, *sorted(set(facts["verified_metrics"]) - set(goals))]:
+        if before.get(name) is None and after.get(name) is None:
+            continue
+        title = f"**{goals[name].title}** ({goals[name].best} is best)" if name in goals else f"`{name}`"
+        rows.append((title, _format(before.get(name)), _format(after.get(name))))
+    return rows
+
+
+def _format(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
