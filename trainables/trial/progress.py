@@ -4,7 +4,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, Self
 
@@ -85,16 +85,9 @@ def describe_shared_progress(store: Storage, keys: Container[str] | None = None)
     return lines
 
 
-@contextlib.contextmanager
-def open_shared_progress(label: str, key: str, store: Storage) -> Iterator["ProgressFile"]:
-    """Tell in STORAGE/shared/making/KEY how far a model or an evaluation is that trials share."""
-    folder = store.root / SHARED_PROGRESS_FOLDER / key
-    try:
-        with ProgressFile(folder, store, label=label) as progress:
-            yield progress
-    finally:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+def open_shared_progress(label: str, key: str, store: Storage) -> "ProgressFile":
+    """Return the file in STORAGE/shared/making/KEY that tells how far a model or an evaluation is that trials share."""
+    return ProgressFile(store.root / SHARED_PROGRESS_FOLDER / key, store, label=label)
 
 
 class ProgressFile:
@@ -120,6 +113,8 @@ class ProgressFile:
         self.path.unlink(missing_ok=True)
         if self.pushed > self.started:
             self.store.remove(self.path)
+        with contextlib.suppress(OSError):  # a trial's folder has other files
+            self.path.parent.rmdir()
 
     def note_event(self, event: dict[str, Any]) -> None:
         """Keep phase, step and curves of an event, and estimate how long training still takes."""
