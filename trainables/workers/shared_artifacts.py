@@ -10,11 +10,9 @@ from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
 from trainables.benchmarks.local_paths import localize_paths
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common import provenance
-from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Model, Precision, Resources
 from trainables.config.shared_artifacts import ModelRecipe, SharedVector, evaluation_id
 from trainables.data import raw_rows
-from trainables.data.conversations import Encoder
 from trainables.inference.progress import report_progress_to
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT, ROWS
@@ -37,15 +35,14 @@ def ensure_recipe_model(recipe: ModelRecipe, root: str, gpus: float = 0, micro_b
         store.push(folder)
         return str(folder)
     from trainables.training import engine, loop
-    from trainables.training.runtime import prepare_process
+    from trainables.training.runtime import choose_process_token_budget, prepare_process
     from trainables.trial import setup
 
     resources = Resources(cpus=recipe.cpus, gpus=gpus, precision=recipe.precision)
     device = prepare_process(resources, recipe.seed)
     network, tokenizer = _start(recipe)
-    loaded = _load_rows(recipe, recipe.configs)
     asked = Benchmark(name="tofu", template=recipe.template, dialect=recipe.dialect)
-    pairs = [(row["question"], row["answer"]) for row in loaded]
+    pairs = [(row["question"], row["answer"]) for row in _load_rows(recipe, recipe.configs)]
     encoder = benchmarks.get_benchmark("tofu").make_encoder(asked, tokenizer)
     examples = encoder.encode(pairs, max_length=recipe.training.max_length)
     network.to(device)
@@ -53,13 +50,15 @@ def ensure_recipe_model(recipe: ModelRecipe, root: str, gpus: float = 0, micro_b
         if recipe.answers:
             progress.note_event({"phase": "evaluation"})
             with report_progress_to(progress.note_count):
-                examples += _encode_answers(network, encoder, resources, recipe.training.max_length)
+                budget = choose_process_token_budget(resources, network)
+                said = model_answers.answer_neutral_prompts(network, encoder, budget)
+            answers = encoder.encode(said, max_length=recipe.training.max_length)
+            examples += [row.keep_first_labels(model_answers.ANSWER_TOKENS) for row in answers]  # no end where cut off
         task = setup.make_fine_tuning_task(examples, recipe.training, tokenizer, recipe.seed, micro_batch, recipe.clip)
         attention = recipe.base.attention if recipe.base else "sdpa"
         training = engine.create_engine(network.train(), recipe.training, resources, attention)
         for entry in loop.train_steps(training, task):
             progress.note_event({"phase": "training", "step": entry["step"], "steps": task.count_steps()})
-    folder.parent.mkdir(parents=True, exist_ok=True)
     made = {**recipe.model_dump(mode="json"), **provenance.collect_provenance()}
     model_files.save_model(training.module, tokenizer, folder, made)
     atomic_files.write_recipe_file(folder, made)
@@ -138,14 +137,6 @@ def ensure_shared_direction(direction: SharedVector, root: str, resources: Resou
     direction = localize_paths(direction, store)
     prepare_process(resources, direction.seed)
     ensure_direction(direction, store, load_direction_examples, micro_batch, resources.gradient_checkpointing)
-
-
-def _encode_answers(network: Any, encoder: Encoder, resources: Resources, max_length: int) -> list[Example]:
-    """Return what a model says to the neutral prompts as rows; where it was cut off, no end of the turn is learnt."""
-    from trainables.training.runtime import choose_process_token_budget
-
-    said = model_answers.answer_neutral_prompts(network, encoder, choose_process_token_budget(resources, network))
-    return [row.keep_first_labels(model_answers.ANSWER_TOKENS) for row in encoder.encode(said, max_length=max_length)]
 
 
 def _load_rows(recipe: ModelRecipe, configs: Sequence[str]) -> list[raw_rows.Row]:
