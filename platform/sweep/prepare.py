@@ -27,7 +27,7 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import RETRAINED
 from trainables.training.task_vectors import forget_batches
 from trainables.trial.progress import describe_shared_progress
-from trainables.workers import launcher, shared_artifacts
+from trainables.workers import ray_processes, shared_artifacts
 
 PrintLine = Callable[[str], None]
 PROGRESS_PRINT_SECONDS = 20.0
@@ -145,7 +145,7 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
         kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)
         print_line(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
         if resources.ranks > 1:
-            started.append(partial(launcher.make_direction_on_ranks, direction, store, resources, rows, strategy))
+            started.append(partial(ray_processes.make_direction_on_ranks, direction, store, resources, rows, strategy))
         else:
             started.append(partial(ray.get, make.remote(direction, store.location, resources, rows)))
     for finish in started:

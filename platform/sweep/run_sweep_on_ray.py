@@ -39,8 +39,7 @@ from trainables.common.errors import InputError
 from trainables.common.redaction import SECRET_NAME_PATTERN
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
-from trainables.workers.launcher import LAUNCHER_RESOURCES, run_trial_of_ranks_in_tune
-from trainables.workers.ray_processes import OneRankTrialActor
+from trainables.workers.ray_processes import LAUNCHER_RESOURCES, OneRankTrialActor, run_trial_of_ranks_in_tune
 
 
 def run_sweep_on_ray(

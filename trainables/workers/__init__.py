@@ -1,1 +1,1 @@
-"""The only Ray in here: the actor of trials, the launcher of ranks, what trials share. It imports every package."""
+"""The only Ray in here: the trials in an actor or on ranks, what trials share. It imports every package."""

@@ -1,23 +1,43 @@
-"""What runs in Ray's processes: trials of one rank in a Tune actor, and what follows a sweep."""
+"""What runs in Ray's processes: trials alone in a Tune actor or on many ranks of Ray Train, and what follows a sweep.
+
+Ranks start again if one of them or its node is lost.
+"""
 
 import gc
+import shutil
+import socket
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
 
 from trainables import benchmarks
 from trainables.benchmarks.local_paths import localize_paths
-from trainables.common import cli, provenance
-from trainables.common.errors import InputError, StoreUnreachable
-from trainables.config.settings import Benchmark, Selection
+from trainables.common import cli, process_identity, provenance
+from trainables.common.errors import InputError, StoreUnreachable, is_out_of_memory
+from trainables.config.settings import Benchmark, Resources, Selection
+from trainables.config.shared_artifacts import SharedVector
 from trainables.config.trial import Trial
+from trainables.storage.file_names import LOST
 from trainables.storage.folder_storage import Storage, remove_trial_leftovers
 from trainables.storage.opening import open_storage_unchecked
+from trainables.workers import shared_artifacts
 
 REPORT_INTERVAL_SECONDS = 2.0
+NODE_ANSWER_SECONDS = 2.0
+"""How long a node may take to answer before it counts as gone."""
+LAUNCHER_RESOURCES = {"cpu": 0, "node:__internal_head__": 0.001}
+"""Resources of the function that launches a trial's ranks: it runs on the head, which outlives every other node."""
+COLLECTIVE_TIMEOUT_SECONDS = 6 * 3600
+"""How long ranks wait for rank 0, which may evaluate a large model alone."""
+MAX_RANK_RESTARTS = 2
+"""How often Ray Train starts a trial's ranks again after one of them died; each goes on from the last checkpoint."""
 
 
 class OneRankTrialActor(tune.Trainable):
@@ -100,6 +120,144 @@ def make_final_report(result: dict[str, Any]) -> dict[str, Any]:
         "halves": result.get("halves"),
         **{goal.metric: result["metrics"].get(goal.metric) for goal in goals.values()},
     }
+
+
+def run_trial_of_ranks_in_tune(config: dict[str, Any]) -> None:
+    """Tune's function for a trial of many ranks; `OneRankTrialActor.step` tells of one that does not run at once."""
+    from trainables.trial import progress, record
+
+    trial = Trial.model_validate_json(config["trial"])
+    store = open_storage_unchecked(config["storage"])
+    while store.result(trial.id()) is None and progress.runs_on_this_machine(store.trial(trial.id())):
+        time.sleep(REPORT_INTERVAL_SECONDS)
+    try:
+        result = fetch_stored_result(trial, store) or run_trial_on_ranks(
+            trial, store, keep=config["keep"], strategy=config["strategy"]
+        )
+    except StoreUnreachable:
+        raise
+    except Exception as failure:
+        result = record.write_failure(trial, store, str(failure), _find_outcome(failure))
+    tune.report(make_final_report(result))
+
+
+def _find_outcome(failure: Exception) -> str:
+    """Return the outcome of a trial whose ranks Ray Train gave up on: lost if any rank died."""
+    from ray.train import ControllerError, WorkerGroupError
+
+    if is_out_of_memory(failure):
+        return "out_of_memory"
+    if isinstance(failure, WorkerGroupError):
+        told = [f"{type(error).__name__} {error}" for error in failure.worker_failures.values()]
+        # Ray shows what a rank raised by its traceback
+        outage = f"{StoreUnreachable.__module__}.{StoreUnreachable.__name__}: "
+        return LOST if any(text.startswith("WorkerHealthCheck") or outage in text for text in told) else "failed"
+    return LOST if isinstance(failure, ControllerError) else "failed"
+
+
+def run_trial_on_ranks(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = "PACK") -> dict[str, Any]:
+    """Run a trial as a Ray Train TorchTrainer; return the result. Raises what Ray Train raises after its restarts."""
+    from ray.train import TrainingFailedError
+
+    run_rank = partial(run_trial_rank, trial, store.location, keep)
+    seconds = COLLECTIVE_TIMEOUT_SECONDS * (1 + len(trial.calibration.targets))
+    failure: Exception = RuntimeError("the ranks ended without a result")
+    try:
+        _fit(f"train-{trial.id()}", store, run_rank, trial.resources, strategy, seconds)
+    except TrainingFailedError as error:
+        failure = error
+    store.try_download_trial(trial.id())
+    result = store.result(trial.id())
+    if result is None:
+        raise failure
+    return result
+
+
+def run_trial_rank(trial: Trial, location: str, keep: bool) -> None:
+    provenance.collect_provenance()
+    cli.silence_libraries()
+    store = open_storage_unchecked(location)
+    _fetch_once(store, lambda: store.fetch_trial(trial.id()))
+    trial = localize_paths(trial, store)
+    if store.result(trial.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
+        return
+    from trainables.trial.runner import TrialRun
+
+    for _ in TrialRun(trial, store, keep).run_events():
+        pass
+
+
+def make_direction_on_ranks(
+    direction: SharedVector, store: Storage, resources: Resources, micro_batch: int, strategy: str
+) -> None:
+    """Make a direction on many ranks that share the model; it begins again where ranks die."""
+    make_on_rank = partial(make_direction_on_rank, direction, store.location, resources, micro_batch)
+    _fit(f"direction-{direction.id()}", store, make_on_rank, resources, strategy)
+
+
+def make_direction_on_rank(direction: SharedVector, location: str, resources: Resources, micro_batch: int) -> None:
+    cli.silence_libraries()
+    store = open_storage_unchecked(location)
+    _fetch_once(store, lambda: localize_paths(direction, store))
+    shared_artifacts.ensure_shared_direction(direction, location, resources, micro_batch)
+
+
+def _fetch_once(store: Storage, fetch: Callable[[], object]) -> None:
+    """Let the first rank of every machine fetch what all of them need, if each machine has a copy of its own."""
+    from ray.train import collective
+
+    if store.is_remote:
+        if process_identity.is_first_local_rank():
+            fetch()
+        collective.barrier()
+
+
+def _fit(
+    name: str,
+    store: Storage,
+    function: Callable[[], None],
+    resources: Resources,
+    strategy: str,
+    seconds: int = COLLECTIVE_TIMEOUT_SECONDS,
+) -> None:
+    """Run `function` on every rank, and again each time that a node was lost; else raise what Ray Train does."""
+    from ray import train
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    scaling = train.ScalingConfig(
+        num_workers=resources.ranks,
+        use_gpu=resources.gpus > 0,
+        resources_per_worker={"CPU": resources.cpus, **({"GPU": resources.gpus} if resources.gpus else {})},
+        placement_strategy=strategy,
+    )
+    backend = TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=seconds)
+    restarts, place, alive = train.FailureConfig(max_failures=MAX_RANK_RESTARTS), store.root / "ray", list_live_nodes()
+    while True:
+        run = f"{name}-{uuid.uuid4().hex[:8]}"
+        run_config = train.RunConfig(name=run, storage_path=str(place), failure_config=restarts)
+        try:
+            TorchTrainer(function, torch_config=backend, scaling_config=scaling, run_config=run_config).fit()
+            return
+        except train.TrainingFailedError as failure:
+            before, alive = alive, list_live_nodes()
+            if before <= alive or _find_outcome(failure) != LOST:
+                raise
+        finally:
+            shutil.rmtree(place / run, ignore_errors=True)
+
+
+def list_live_nodes() -> set[str]:
+    """Return the ids of the nodes whose raylets answer, which Ray itself asks only half a minute later."""
+
+    def ask(node: dict[str, Any]) -> set[str]:
+        try:
+            socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), NODE_ANSWER_SECONDS).close()
+        except OSError:
+            return set()
+        return {node["NodeID"]}
+
+    with ThreadPoolExecutor(max_workers=32) as threads:
+        return set[str]().union(*threads.map(ask, [node for node in ray.nodes() if node["Alive"]]))
 
 
 def export_trial_model(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:

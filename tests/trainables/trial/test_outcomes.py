@@ -13,7 +13,7 @@ from trainables.storage import atomic_files
 from trainables.storage.file_names import RETRY, STEPS, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.training import forward_backward
-from trainables.workers import launcher
+from trainables.workers import ray_processes
 
 
 def run_out(monkeypatch: pytest.MonkeyPatch, most: int, error: Exception) -> list[int]:
@@ -66,7 +66,7 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
         import torch
 
         from trainables.training import forward_backward
-        from trainables.workers import launcher
+        from trainables.workers import ray_processes
 
         real = forward_backward.forward_micro_batch
 
@@ -76,12 +76,12 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
             return real(engine, term, rows, *rest)
 
         forward_backward.forward_micro_batch = forward
-        launcher.run_trial_rank(*given)
+        ray_processes.run_trial_rank(*given)
 
     config = configuration(trial_inputs, ranks=2, stage=2, every=None)
-    monkeypatch.setattr(launcher, "run_trial_rank", starve)
+    monkeypatch.setattr(ray_processes, "run_trial_rank", starve)
     store = open_storage(str(tmp_path / "two"))
-    found = launcher.run_trial_on_ranks(config, store, keep=True)
+    found = ray_processes.run_trial_on_ranks(config, store, keep=True)
     assert (found["status"], found["topology"]["micro_batch"]) == ("finished", 2), found["error"]
     assert store.result(config.id()) == found
     assert not (store.trial(config.id()) / RETRY).exists()

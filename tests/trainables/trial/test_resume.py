@@ -26,7 +26,7 @@ from trainables.storage.file_names import CHECKPOINT, CONFIG, META_FILE, RESULT,
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
-from trainables.workers import launcher
+from trainables.workers import ray_processes
 
 SLOW = pytest.mark.slow
 machine = machines.machine
@@ -193,12 +193,12 @@ def test_two_ranks_survive_the_death_of_one(trial_inputs: Any, ray_session: None
     resources = Resources(ranks=2, zero_stage=3, micro_batch=1, checkpoint_every=2)
     config = configuration(trial_inputs).model_copy(update={"resources": resources})
     complete, store = (open_storage(str(tmp_path / name)) for name in ("complete", "store"))
-    whole = launcher.run_trial_on_ranks(config, complete, keep=True)
+    whole = ray_processes.run_trial_on_ranks(config, complete, keep=True)
     assert (whole["status"], whole["topology"]["ranks"]) == ("finished", 2), whole["error"]
     killed: list[int] = []
     killer = threading.Thread(target=kill_one, args=(store.trial(config.id()) / CHECKPOINT / "meta.json", killed))
     killer.start()
-    result = launcher.run_trial_on_ranks(config, store, keep=True)
+    result = ray_processes.run_trial_on_ranks(config, store, keep=True)
     killer.join()
     assert killed, "no rank was killed in time"
     assert result["training"]["resumed_at"] in (2, 4, 6)

@@ -24,7 +24,7 @@ from trainables.storage.atomic_files import write_json
 from trainables.storage.file_names import PROGRESS, RESULT, STEPS
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
-from trainables.workers import launcher
+from trainables.workers import ray_processes
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +134,6 @@ def test_a_trial_that_another_process_runs_is_left_alone(trial: Trial, tmp_path:
 def test_two_ranks_end_together_where_their_utility_is_too_low(trial: Trial, tmp_path: Path, ray_session: None) -> None:
     training = trial.training.model_copy(update={"eval_every": 2, "stop_below": 1.0})
     config = trial.model_copy(update={"training": training, "resources": Resources(ranks=2, zero_stage=2)})
-    found = launcher.run_trial_on_ranks(config, open_storage(str(tmp_path)))
+    found = ray_processes.run_trial_on_ranks(config, open_storage(str(tmp_path)))
     assert (found["status"], found["training"]["steps"], found["error"]["step"]) == ("collapsed", 2, 2)
     assert [entry["step"] for entry in found["evaluations"]] == [2]
