@@ -34,7 +34,6 @@ WAS_BEST_FIELD = "best"
 Evaluation = dict[str, Any]
 """`metrics` and `halves`; WAS_BEST_FIELD is true if the step was the best one when it was evaluated."""
 Metrics = dict[str, Any]
-Rows = list[dict[str, Any]]
 
 
 def list_predecessor_trials(trial: Trial, store: Storage) -> list[Trial]:
@@ -130,7 +129,7 @@ class StepSelection:
         made = {"trial": self.trial.id(), **provenance.collect_provenance(self.trial.method, self.trial.rectifier.name)}
         model_files.save_model(network, self.tokenizer, self._weights_folder(step), made)
 
-    def measure_network(self, network: Any, most: int | None = None) -> tuple[Metrics, Rows]:
+    def measure_network(self, network: Any, most: int | None = None) -> tuple[Metrics, benchmarks.Records]:
         self.tokens = runtime.choose_process_token_budget(self.trial.resources, network)
         asked = self.tokenizer, self.trial.benchmark, self.reference
         with report_progress_to(self.report):
@@ -219,7 +218,7 @@ class StepSelection:
             shutil.rmtree(self.weights, ignore_errors=True)  # of a process that was killed before its result
             atomic_files.publish_folder(self._weights_folder(step), self.weights)
 
-    def _make_evaluation(self, network: Any, metrics: Metrics, rows: Rows) -> Evaluation:
+    def _make_evaluation(self, network: Any, metrics: Metrics, rows: benchmarks.Records) -> Evaluation:
         target = weights_on_disk.open_weights(self.trial.target)
         metrics["relative_change"] = weights_on_disk.relative_change(network, target)
         return {
