@@ -73,7 +73,7 @@ class OneRankTrialActor(tune.Trainable):
                     gc.freeze()  # libraries make a million objects, which each trial's four collections need not see
                 if self.store.result(key) is None and progress.runs_on_this_machine(self.store.trial(key)):
                     time.sleep(REPORT_INTERVAL_SECONDS)
-                    return {"id": key, "done": False, "phase": "waiting", "step": 0, "steps": 0}
+                    return {"done": False}
                 if (result := fetch_stored_result(self.trial, self.store)) is not None:
                     return make_final_report(result)
                 from trainables.trial.runner import TrialRun
@@ -86,8 +86,7 @@ class OneRankTrialActor(tune.Trainable):
                 if event["phase"] == "done":
                     return make_final_report(event["result"])
                 if event["phase"] == "evaluation" or time.monotonic() - started > REPORT_INTERVAL_SECONDS:
-                    report = {"phase": event["phase"], "step": event.get("step", 0), "steps": event.get("steps", 0)}
-                    return {"id": key, "done": False, **report}
+                    return {"done": False, "step": event.get("step", 0)}
         except StoreUnreachable:
             raise
         except InputError as error:
@@ -112,14 +111,8 @@ def fetch_stored_result(trial: Trial, store: Storage) -> dict[str, Any] | None:
 def make_final_report(result: dict[str, Any]) -> dict[str, Any]:
     """Return the last report to Tune, with what can be searched for, also on halves."""
     goals = benchmarks.list_searchable_goals(Benchmark.model_validate(result["config"]["benchmark"]))
-    return {
-        "id": result["id"],
-        "done": True,
-        "phase": "done",
-        "status": result["status"],
-        "halves": result.get("halves"),
-        **{goal.metric: result["metrics"].get(goal.metric) for goal in goals.values()},
-    }
+    found = {goal.metric: result["metrics"].get(goal.metric) for goal in goals.values()}
+    return {"done": True, "halves": result.get("halves"), **found}
 
 
 def run_trial_of_ranks_in_tune(config: dict[str, Any]) -> None:
