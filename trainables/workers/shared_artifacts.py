@@ -8,7 +8,7 @@ from trainables import benchmarks
 from trainables.benchmarks import evaluation
 from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
 from trainables.benchmarks.local_paths import localize_paths
-from trainables.benchmarks.own import model_answers, row_files
+from trainables.benchmarks.own import model_answers
 from trainables.common import provenance
 from trainables.config.settings import Benchmark, Model, Precision, Resources
 from trainables.config.shared_artifacts import ModelRecipe, SharedVector, evaluation_id
@@ -67,23 +67,17 @@ def ensure_recipe_model(recipe: ModelRecipe, root: str, gpus: float = 0, micro_b
     return str(folder)
 
 
-def ensure_evaluation(
-    model: Model, benchmark: Benchmark, retain: str | None, root: str, resources: Resources
-) -> dict[str, Any]:
-    """Evaluate a model unless that is done, as the trials it is compared with.
+def ensure_evaluation(model: Model, benchmark: Benchmark, retain: str | None, root: str, resources: Resources) -> None:
+    """Evaluate a model as the trials it is compared with, and keep that in the storage.
 
     `retain`: the id of the evaluation that it is measured against, or ITSELF.
     """
+    from trainables.training.runtime import choose_process_token_budget, prepare_process
+
     store = open_storage_unchecked(root)
     subject, on = localize_paths(model, store), localize_paths(benchmark, store)
     key = evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
-    kept = store.read_json(folder / RESULT)
-    if kept and store.read_evaluation(key) is not None and row_files.are_model_answers_ready(on):
-        store.push(folder, changing=True)
-        return kept
-    from trainables.training.runtime import choose_process_token_budget, prepare_process
-
     device = prepare_process(resources, 0)
     reference = retain
     if retain and retain != RETAIN_MODEL_ITSELF:
@@ -111,7 +105,6 @@ def ensure_evaluation(
     }
     atomic_files.write_json(folder / RESULT, result)
     store.push(folder, changing=True)
-    return result
 
 
 def _make_answers(
