@@ -195,13 +195,11 @@ class Storage:
         """Whether there is a file, or a folder that never changes, here or elsewhere."""
         return path.exists()
 
-    def move(self, source: Path, target: Path) -> bool:
-        """Move a file or folder for everybody; whether there was one."""
-        if not source.exists():
-            return False
-        target.parent.mkdir(parents=True, exist_ok=True)
-        source.rename(target)
-        return True
+    def move(self, source: Path, target: Path) -> None:
+        """Move a file or folder for everybody, if there is one."""
+        if source.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source.rename(target)
 
     def remove(self, path: Path) -> None:
         if path.is_dir():

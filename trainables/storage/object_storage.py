@@ -223,9 +223,8 @@ class ObjectStorage(Storage):
     def exists(self, path: Path) -> bool:
         return not {self._name(path), f"{self._name(path)}/{COMPLETE_MARK}"}.isdisjoint(self.listed)
 
-    def move(self, source: Path, target: Path) -> bool:
+    def move(self, source: Path, target: Path) -> None:
         name, to = self._name(source), self._name(target)
-        found = self._below(name)
 
         def move(each: str) -> None:
             self.listed.pop(each, None)
@@ -233,8 +232,8 @@ class ObjectStorage(Storage):
                 self._make_folder(to + each.removeprefix(name))
                 self.files.move(each, to + each.removeprefix(name))
 
-        _for_each_in_turn(move, found, marks_first=True)
-        return super().move(source, target) or bool(found)
+        _for_each_in_turn(move, self._below(name), marks_first=True)
+        super().move(source, target)
 
     def remove(self, path: Path) -> None:
         super().remove(path)

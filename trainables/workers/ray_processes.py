@@ -184,11 +184,11 @@ def make_direction_on_ranks(
     direction: SharedVector, store: Storage, resources: Resources, micro_batch: int, strategy: str
 ) -> None:
     """Make a direction on many ranks that share the model; it begins again where ranks die."""
-    make_on_rank = partial(make_direction_on_rank, direction, store.location, resources, micro_batch)
-    _fit(f"direction-{direction.id()}", store, make_on_rank, resources, strategy)
+    run_rank = partial(run_direction_rank, direction, store.location, resources, micro_batch)
+    _fit(f"direction-{direction.id()}", store, run_rank, resources, strategy)
 
 
-def make_direction_on_rank(direction: SharedVector, location: str, resources: Resources, micro_batch: int) -> None:
+def run_direction_rank(direction: SharedVector, location: str, resources: Resources, micro_batch: int) -> None:
     cli.silence_libraries()
     store = open_storage_unchecked(location)
     _fetch_once(store, lambda: localize_paths(direction, store))
