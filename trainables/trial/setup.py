@@ -187,13 +187,16 @@ def add_alternative_answers(
 
 
 def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
-    """Return the rows of a pass that fit the smallest GPU or a CPU's caches; None: a whole share."""
+    """Return the rows of a pass, as configured or as fit the smallest GPU or a CPU's caches; None: a whole share."""
+    resources = trial.resources
+    if resources.micro_batch is not None:
+        return resources.micro_batch
     if device.type != "cuda":
         if trial.task_vector is not None:
             return None  # as directions are made that several trials share
         lengths = [len(row.input_ids) for side in load_examples(trial) for row in side]
         tokens = max(sum(lengths) / len(lengths), memory.find_loss_padding_length(trial))
-        return max(1, min(int(CPU_PASS_TOKENS / tokens), trial.training.batch_size // trial.resources.ranks))
+        return max(1, min(int(CPU_PASS_TOKENS / tokens), trial.training.batch_size // resources.ranks))
     shape = model_files.read_model_shape(trial.target)
     if shape is None:
         return None
