@@ -18,7 +18,7 @@ from analysis.report.sections import NumbersSource, Report
 from analysis.stats.sweep_results import read_results
 from trainables.common import cli
 from trainables.common.wording import format_count
-from trainables.storage.opening import format_storage_option
+from trainables.storage.folder_storage import format_storage_option
 from trainables.storage.sweep_file import SweepFile
 
 

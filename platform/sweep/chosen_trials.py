@@ -15,8 +15,7 @@ from trainables.robustness import attacks
 from trainables.robustness.attack_results import read_attack_results
 from trainables.storage import atomic_files
 from trainables.storage.file_names import EVALUATED_STATUSES, WEIGHTS
-from trainables.storage.folder_storage import Storage, move_to_dated_folder
-from trainables.storage.opening import format_storage_option
+from trainables.storage.folder_storage import Storage, format_storage_option, move_to_dated_folder
 
 
 def judge_and_export_chosen(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:

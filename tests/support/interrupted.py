@@ -12,8 +12,7 @@ from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.trial import Rectifier, Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import ROWS, STEPS, WEIGHTS
-from trainables.storage.folder_storage import Storage
-from trainables.storage.opening import open_storage
+from trainables.storage.folder_storage import Storage, open_storage
 from trainables.trial.runner import TrialRun
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]

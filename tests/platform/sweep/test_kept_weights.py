@@ -15,8 +15,7 @@ from trainables.benchmarks.selection import GoalPoint, pareto_front_ids
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
 from trainables.storage.file_names import WEIGHTS
-from trainables.storage.folder_storage import Storage
-from trainables.storage.opening import open_storage
+from trainables.storage.folder_storage import Storage, open_storage
 
 
 def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[Trial], Storage]:

@@ -15,8 +15,7 @@ from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Rectifier, Trial
 from trainables.methods import uwc
 from trainables.storage.file_names import WEIGHTS
-from trainables.storage.folder_storage import Storage
-from trainables.storage.opening import open_storage
+from trainables.storage.folder_storage import Storage, open_storage
 from trainables.training import model_files, weights_on_disk
 from trainables.training.runtime import prepare_process
 

@@ -15,8 +15,7 @@ from trainables.config.shared_artifacts import SharedVector
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
-from trainables.storage.folder_storage import Storage
-from trainables.storage.opening import open_storage
+from trainables.storage.folder_storage import Storage, open_storage
 from trainables.training import model_files
 from trainables.training.task_vectors import direction_files, forget_batches
 from trainables.training.task_vectors.direction_files import ensure_direction

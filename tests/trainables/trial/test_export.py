@@ -23,8 +23,7 @@ from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT, WEIGHTS
-from trainables.storage.folder_storage import Storage
-from trainables.storage.opening import open_storage
+from trainables.storage.folder_storage import Storage, open_storage
 from trainables.trial import setup
 from trainables.trial.export import model_folder
 from trainables.trial.runner import TrialRun

@@ -23,8 +23,7 @@ from trainables.common.fingerprints import RECIPE_FILE
 from trainables.config.settings import Resources
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CHECKPOINT, CONFIG, META_FILE, RESULT, ROWS, STEPS, WEIGHTS
-from trainables.storage.folder_storage import Storage
-from trainables.storage.opening import open_storage
+from trainables.storage.folder_storage import Storage, open_storage
 from trainables.trial.runner import TrialRun
 from trainables.workers import ray_processes
 

@@ -22,8 +22,7 @@ from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Rectifier, Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.file_names import PROGRESS, RESULT, STEPS
-from trainables.storage.folder_storage import Storage
-from trainables.storage.opening import open_storage
+from trainables.storage.folder_storage import Storage, open_storage
 from trainables.workers import ray_processes
 
 
