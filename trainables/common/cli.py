@@ -56,8 +56,8 @@ class _Output(io.FileIO):
 def run_for_exit_status(main: Callable[[], int]) -> int:
     """Run `main`; return the exit status: 2 after bad input, 1 after a diverged model or a full disk."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:
-        output, shown = io.BufferedWriter(_Output(sys.stdout.fileno(), "w", closefd=False)), sys.stdout
-        sys.stdout = io.TextIOWrapper(output, shown.encoding, shown.errors, line_buffering=True)
+        shown, output = sys.stdout, _Output(sys.stdout.fileno(), "w", closefd=False)
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(output), shown.encoding, shown.errors, line_buffering=True)
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
