@@ -160,12 +160,11 @@ def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: S
     target = step_selection.load_target_evaluation(trial, store)
     earlier = step_selection.list_predecessor_trials(trial, store)
     base = [trial, *earlier][-1].target
-    fingerprint = base.fingerprint or ""
     verdict = choose_and_judge_trial(trial.benchmark.name, rule, {trial.id(): result}, target or {})
     return {
         "trial": trial.id(),
         "label": trial.label(),
-        "base_model": fingerprint.removeprefix("hub:").partition("@")[0] if fingerprint.startswith("hub:") else None,
+        "base_model": next(iter(_list_hub_ids(base.fingerprint)), None),
         "target_fingerprint": base.fingerprint,
         "configuration": _without_places(hashed_settings(trial)),
         "forget": _describe_rows(forget),
@@ -202,29 +201,28 @@ def render_model_card(facts: dict[str, Any], trial: Trial) -> str:
     """Return README.md of a model folder, from the facts that `model_folder` collects; it names no places."""
     chosen = benchmarks.get_benchmark(trial.benchmark.name)
     rectifier, facts = trial.rectifier.name, facts | {"stopped": escape_markdown(facts["stopped"] or "")}
+    datasets = _list_hub_ids(trial.benchmark.fingerprint)
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",
         base_model=facts["base_model"],
         base_model_relation="finetune" if facts["base_model"] else None,
         tags=["unlearning", trial.method.replace("_", "-"), *([] if rectifier == "none" else [rectifier])],
-        datasets=_hub_data(trial) or None,
+        datasets=datasets or None,
         model_name=trial.label(),
     )
     constants = vars(resolve_constants(trial.method, trial.objective, trial.benchmark.split))
-    parts: dict[str, Any] = {"task_vector": trial.task_vector} if trial.task_vector else {}
-    parts = parts or {
-        "objective": [(name, constants.get(name)) for name in METHODS[trial.method].reads],  # no `idk`, a place
-        "training": trial.training,
-        "rectifier": trial.rectifier,
-    }
+    objective = [(name, constants.get(name)) for name in METHODS[trial.method].reads]  # no `idk`, a place
+    parts: dict[str, Any] = {"objective": objective, "training": trial.training, "rectifier": trial.rectifier}
+    if trial.task_vector:
+        parts = {"task_vector": trial.task_vector}
     settings = {f"{part}.{name}": value for part, section in parts.items() for name, value in section}
     values = facts | {
         "plain": escape_markdown,
         "method": METHODS[trial.method].label + ("" if rectifier == "none" else f" with {RECTIFIERS[rectifier].label}"),
         "seed": trial.seed,
         "benchmark": trial.benchmark,
-        "data": _hub_data(trial),
+        "data": datasets,
         "template": trial.benchmark.template if chosen.ASKS_BY_TEMPLATE else None,
         "settings": settings | {"optimizer steps": facts["steps"], "step chosen": facts["chosen_step"]},
         "choice": _choice(facts, trial),
@@ -233,8 +231,8 @@ def render_model_card(facts: dict[str, Any], trial: Trial) -> str:
     return str(ModelCard.from_template(data, template_path=str(CARD_TEMPLATE), **values)) + "\n"
 
 
-def _hub_data(trial: Trial) -> list[str]:
-    mark = trial.benchmark.fingerprint or ""
+def _list_hub_ids(fingerprint: str | None) -> list[str]:
+    mark = fingerprint or ""
     parts = mark.removeprefix("hub:").split("+") if mark.startswith("hub:") else []
     return list(dict.fromkeys(part.partition("@")[0] for part in parts))
 
