@@ -16,7 +16,7 @@ from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage, format_storage_option, open_storage
 
-COMMANDS: dict[str, tuple[Callable[..., None], list[str]]] = {
+COMMANDS: dict[str, tuple[Callable[..., int], list[str]]] = {
     "sweep": (sweep.main, ["quickstart", "--dry-run"]),
     "status": (status.main, ["tofu_tiny"]),
     "report": (report.main, ["tofu_tiny"]),
