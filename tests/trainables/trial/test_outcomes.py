@@ -61,7 +61,7 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
 ) -> None:
     """All ranks start again with half the micro-batch and give what one process gives."""
 
-    def starve(*given: Any) -> None:
+    def starve(trial: Trial, location: str, keep: bool) -> None:
         """What a rank of Ray Train runs, pickled by value: on rank 1 more than two rows fill the memory."""
         import torch
 
@@ -76,7 +76,7 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
             return real(engine, term, rows, *rest)
 
         forward_backward.forward_micro_batch = forward
-        ray_processes.run_trial_rank(*given)
+        ray_processes.run_trial_rank(trial, location, keep)
 
     config = configuration(trial_inputs, ranks=2, stage=2, every=None)
     monkeypatch.setattr(ray_processes, "run_trial_rank", starve)
