@@ -1,7 +1,8 @@
 """`python -m analysis.report NAME ...`: tables, figures and one page about sweeps. It imports all of analysis."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
 from typing import Annotated
@@ -9,17 +10,24 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from analysis import paper
+from analysis.labels import join_names
 from analysis.load.trials import find_sweep, open_storage
-from analysis.report import sections, several_sweeps, verdict
+from analysis.report import sections, verdict
 from analysis.report.answers import write_before_after_section, write_interactive_tradeoff
 from analysis.report.own import write_own_rows_parts, write_request_sequence
 from analysis.report.page import Section, TableItem, catch_report_write_errors, save_frame, write_page
-from analysis.report.sections import NumbersSource, Report
-from analysis.stats.sweep_results import read_results
+from analysis.report.sections import NumbersSource, list_table_items
+from analysis.stats.rectifier_comparison import compare_rectifiers
+from analysis.stats.sweep_results import Results, join_sweep_frames, read_results
+from analysis.tables.markdown_latex import to_markdown
+from analysis.tables.paper_tables import FilledTable, fill_table, list_tables_of_sweep
+from analysis.tables.table_definitions import LAYOUTS, make_main_layout
 from trainables.common import cli
+from trainables.common.errors import InputError, suggest_name
 from trainables.common.wording import format_count
 from trainables.storage.folder_storage import format_storage_option
-from trainables.storage.sweep_file import SweepFile
+from trainables.storage.sweep_file import NAME_AND_HASH_PATTERN, SweepFile
 
 
 def build_report(
@@ -36,7 +44,7 @@ def build_report(
     """
     names = list(dict.fromkeys([name] if isinstance(name, str) else name))
     if source == NumbersSource.PAPER:
-        return several_sweeps.write_published_numbers_report(names, storage, Path(output) if output else None)
+        return write_published_numbers_report(names, storage, Path(output) if output else None)
     store, both = open_storage(storage), source == NumbersSource.BOTH
     found = {sweep.label: sweep for sweep in (find_sweep(one, store) for one in names)}
     called = [sweep.name for sweep in found.values()]
@@ -49,63 +57,118 @@ def build_report(
     command = f"python -m analysis.report {' '.join(found)}{format_storage_option(store)}{whose}"
     with catch_report_write_errors(folder):
         if len(sweeps) > 1:
-            several_sweeps.write_several_sweeps_report(sweeps, results, folder, both, command)
+            _write_several(sweeps, results, folder, both, command)
         else:
             ((label, sweep),) = sweeps.items()
-            _write_single(Report(folder, results[label]), sweep, both, command)
+            _write_single(results[label], sweep, folder, both, command)
     if output is None:
         store.push(folder, changing=True)
     return folder
 
 
-def _write_single(report: Report, sweep: SweepFile, both: bool, command: str) -> None:
-    results, folder, comparison = report.results, report.folder, report.comparison
-    pictures, main = [sections.write_tradeoff_figure(report)], sections.write_main_table(report)
-    ship, before_after, rows = write_own_rows_parts(report)
-    best = "" if ship else verdict.describe_recommended_methods(results)
-    lead = [*filter(None, [*ship, verdict.describe_verdict(comparison)])] or [best]
-    best = "" if lead == [best] else best
+def _write_single(results: Results, sweep: SweepFile, folder: Path, both: bool, command: str) -> None:
+    comparison = compare_rectifiers(results)
+    tradeoff, main = sections.write_tradeoff_figure(results, folder), sections.write_main_table(results, folder)
+    ship, before_after, rows = write_own_rows_parts(results, folder)
+    best = [] if ship else [verdict.describe_recommended_methods(results)]
+    answer = [*filter(None, [*ship, verdict.describe_verdict(comparison)])]
+    lead, below = (answer, [*filter(None, best)]) if answer else (best, [])
     notes = [*verdict.list_verdict_caveats(results), *sweep.list_deviations()]
-    below, judged = [best] * bool(best), [*verdict.describe_shortfalls(results)]
-    said = [*lead, *below, *(f"- {note}" for note in [*judged, *notes])]
-    pictures = [
-        *sections.write_rectifier_figures(report),
-        *pictures,
-    ]  # of several rectifiers the first picture is of these
-    opened = [Section("", (*before_after, main), tuple(pictures[:1]))]
-    opened += [*write_request_sequence(report), *write_before_after_section(results)]
+    shortfalls = list(verdict.describe_shortfalls(results))
+    said = [*lead, *below, *(f"- {note}" for note in [*shortfalls, *notes])]
+    first, *others = [*sections.write_rectifier_figures(comparison, folder), *tradeoff]
+    opened = [Section("", (*before_after, main), (first,))]
+    opened += [*write_request_sequence(results, folder), *write_before_after_section(results)]
     save_frame(folder, "differences", verdict.list_rectifier_differences(comparison))
     differences = verdict.tabulate_rectifier_differences(comparison)
     if len(differences):
-        opened.append(
-            Section(
-                "What a rectifier changes",
-                (TableItem(differences, verdict.SIGN_FLIP_NOTE if comparison.has_several else verdict.CLEAR_NOTE),),
-            )
-        )
+        note = verdict.SIGN_FLIP_NOTE if comparison.has_several else verdict.CLEAR_NOTE
+        opened.append(Section("What a rectifier changes", (TableItem(differences, note),)))
         said += ["", differences.to_markdown(index=False, disable_numparse=True)]
-    if pictures[1:]:
-        opened.append(Section("Every trial", figures=tuple(pictures[1:])))
+    if others:
+        opened.append(Section("Every trial", figures=tuple(others)))
     (folder / "tables" / "verdict.md").write_text("\n".join(said) + "\n", encoding="utf-8")
     created = sweep.first_started.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     write_page(
         folder,
         title=sweep.title.partition(": ")[0],
-        subtitle=" ".join([*below, *judged, f"{verdict.describe_trial_counts(results.runs)}."]),
+        subtitle=" ".join([*below, *shortfalls, f"{verdict.describe_trial_counts(results.runs)}."]),
         lead=lead,
         notes=notes,
         opened=opened,
         folded=[
             *rows,
-            *sections.write_training_figures(report),
-            *sections.write_supplementary_statistics(report),
-            *sections.write_paper_tables_and_figures(report, sweep, both),
-            *sections.write_run_details(report),
+            *sections.write_training_figures(results, folder),
+            *sections.write_supplementary_statistics(results, folder),
+            *sections.write_paper_tables_and_figures(results, sweep.label, folder, both),
+            *sections.write_run_details(results, folder),
         ],
         origin=", ".join(filter(None, [sweep.label, created, f"plan {sweep.plan_hash}" * bool(sweep.plan)])) + ". ",
         commands=[*sweep.commands, command],
         interactive=write_interactive_tradeoff(results, folder),
     )
+
+
+def _write_several(
+    sweeps: dict[str, SweepFile], results: dict[str, Results], folder: Path, both: bool, command: str
+) -> None:
+    """Write tables/, figures/ and index.html of sweeps; `both`: with the paper's numbers beside the runs'."""
+    by_benchmark: dict[str, dict[str, Results]] = {}
+    lead = []
+    for label, own in results.items():
+        told = [verdict.describe_verdict(compare_rectifiers(own)), f"{verdict.describe_trial_counts(own.runs)}."]
+        lead.append(f"{label}: {' '.join(filter(None, told))}")
+        if sweeps[label].backbone not in list_tables_of_sweep(label).values():  # its columns are called by the sweep
+            own = replace(own, runs=own.runs.assign(backbone=label))
+        by_benchmark.setdefault(own.goals.benchmark, {})[label] = own
+    lead += [f"{label}: {one}" for label, sweep in sweeps.items() for one in sweep.list_deviations()]
+    parts, sheets = [], []
+    for benchmark, here in by_benchmark.items():
+        stem = f"{benchmark}-" * (len(by_benchmark) > 1)
+        filled, drawn = sections.save_paper_tables_and_figures(here, folder, both, stem)
+        if not filled:
+            frame = join_sweep_frames({label: one.tidy_frame for label, one in here.items()})
+            filled = [fill_table(make_main_layout(next(iter(here.values()))), frame)]
+            filled[0].save(folder / "tables")
+        parts.append(Section(benchmark.upper(), list_table_items(filled), drawn))
+        sheets += filled
+    _write_texts(folder / "tables/several.md", lead, sheets)
+    commands = [*(typed for sweep in sweeps.values() for typed in sweep.commands), command]
+    write_page(folder, title=join_names(sweeps), lead=lead, opened=parts, commands=commands)
+
+
+def _write_texts(path: Path, lead: Iterable[str], sheets: Iterable[FilledTable]) -> None:
+    tables = [f"## {sheet.layout.caption}\n\n{to_markdown(sheet.table)}" for sheet in sheets]
+    path.write_text("\n\n".join([*lead, *tables]), encoding="utf-8")
+
+
+def write_published_numbers_report(names: Sequence[str], storage: str | Path, output: Path | None) -> Path:
+    """Write the paper's tables for sweeps and a page of them, and return their folder."""
+    sweeps = [match["name"] if (match := NAME_AND_HASH_PATTERN.fullmatch(name)) else name for name in names]
+    known = sorted({name for layout in LAYOUTS.values() for name in layout.sweeps.values()})
+    filled: dict[str, str] = {}
+    for name in sweeps:
+        tables = list_tables_of_sweep(name)
+        if not tables:
+            raise InputError(f"NAME {name}: the paper has no table of this sweep; {suggest_name(name, known)}")
+        for table, backbone in tables.items():
+            filled[table] = backbone if filled.get(table, backbone) == backbone else ""
+    if output is None and "://" in str(storage):
+        raise InputError(f"--storage {storage}: the paper's tables go into a folder; say which with --output DIR")
+    folder = output or Path(storage) / "reports" / f"{'+'.join(sweeps)}-paper"
+    if filled.get("tofu_main") == "":
+        filled["tofu_retain_free"] = ""
+    sheets = [
+        fill_table(LAYOUTS[name], paper.load_table(name, filled[name])) for name in paper.TABLE_NAMES if name in filled
+    ]
+    lead = [f"The numbers of {paper.CITATION} for {join_names(sweeps)}, as printed; ¶ marks what cannot be right."]
+    with catch_report_write_errors(folder):
+        for sheet in sheets:
+            sheet.save(folder / "tables")
+        _write_texts(folder / "tables/paper.md", lead, sheets)
+        opened = [Section("", list_table_items(sheets))]
+        write_page(folder, title=f"{join_names(sweeps)}: the paper's tables", lead=lead, opened=opened)
+    return folder
 
 
 def main(

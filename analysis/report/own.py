@@ -1,6 +1,7 @@
 """A report on own rows and on numbered splits: which trial to ship, what is still said, request after request."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -8,7 +9,6 @@ import pandas as pd
 from analysis.labels import DASH, REFERENCE_LABELS, describe_method, format_number
 from analysis.load.trials import evaluated, read_trial_parquet
 from analysis.report.page import Section, TableItem, save_frame
-from analysis.report.sections import Report
 from analysis.stats.chosen_settings import SHORT_NAMES, rank_by_label_order
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import get_benchmark
@@ -26,10 +26,9 @@ EARLIER_NOW, EARLIER_THEN = "earlier", "then"
 METHOD_AND_RECTIFIER_COLUMNS = ["method", "rectifier"]
 
 
-def write_own_rows_parts(report: Report) -> tuple[list[str], list[TableItem], list[Section]]:
+def write_own_rows_parts(results: Results, folder: Path) -> tuple[list[str], list[TableItem], list[Section]]:
     """Write tables/forget_rows.csv; return what to ship, its table and the rows it still says; all may be empty."""
-    results, store = report.results, report.results.store
-    runs = results.runs.loc[evaluated(results.runs)]
+    store, runs = results.store, results.runs.loc[evaluated(results.runs)]
     if results.goals.benchmark != "own" or runs.empty:
         return [], [], []
     split = runs["benchmark.split"].max()  # of requests in a row the last one
@@ -37,9 +36,8 @@ def write_own_rows_parts(report: Report) -> tuple[list[str], list[TableItem], li
     before, unseen = models.get("original", {}), models.get("baseline", {})
     target = store.read_evaluation(before["evaluation"]) if before else None
     trials = {str(one["id"]): one for one in runs.loc[runs["benchmark.split"] == split].to_dict("records")}
-    verdict = choose_and_judge_trial(
-        "own", results.rule, {key: store.result(key) or {} for key in trials}, target or {}
-    )
+    documents = {key: store.result(key) or {} for key in trials}
+    verdict = choose_and_judge_trial("own", results.rule, documents, target or {})
     if verdict.key is None:
         return [verdict.describe("")], [], []
     trial = trials[verdict.key]
@@ -50,7 +48,7 @@ def write_own_rows_parts(report: Report) -> tuple[list[str], list[TableItem], li
     table = read_trial_parquet(store, store.trial(verdict.key) / ROWS)
     measured = pd.DataFrame() if table is None else table.to_pandas()
     rows = tabulate_forget_rows(measured)
-    save_frame(report.folder, "forget_rows", rows)
+    save_frame(folder, "forget_rows", rows)
     shown: Any = rows.loc[rows["said_any"] > 0].head(MAX_ROWS_SHOWN)
     caption = "Rows are numbered as in the forget file; tables/forget_rows.csv has every measured one."
     listed = shown.map(format_number).assign(row=shown["row"].astype(str)).rename(columns=COLUMN_HEADS)
@@ -59,7 +57,7 @@ def write_own_rows_parts(report: Report) -> tuple[list[str], list[TableItem], li
     step = "" if pd.isna(trial["chosen_step"]) else f", step {trial['chosen_step']:g}"
     side = describe_method(trial["method"], trial["rectifier.name"]).replace("w/", "with")
     named = f"trial {trial['id']} ({side}, seed {trial['seed']:g}{step})"
-    result = store.result(verdict.key) or {}
+    result = documents[verdict.key]
     steps = tabulate_steps([] if results.rule.halves else result.get("evaluations") or [], before)
     told = "Step 0 is the target model, measured whole; a later step may be a look at fewer rows of each set."
     ended = result.get("training", {}).get("ended")
@@ -150,12 +148,12 @@ def tabulate_request_sequence(results: Results) -> pd.DataFrame:
     return means.sort_values([*METHOD_AND_RECTIFIER_COLUMNS, "number"], key=rank_by_label_order, ignore_index=True)
 
 
-def write_request_sequence(report: Report) -> list[Section]:
+def write_request_sequence(results: Results, folder: Path) -> list[Section]:
     """Write tables/requests.csv and return its section; none where the sweep has no numbered splits."""
-    points, goals = tabulate_request_sequence(report.results), report.results.goals
+    points, goals = tabulate_request_sequence(results), results.goals
     if points.empty:
         return []
-    save_frame(report.folder, "requests", points)
+    save_frame(folder, "requests", points)
     sides = zip(points["method"], points["rectifier"], strict=True)
     labels = [REFERENCE_LABELS.get(method) or describe_method(method, rectifier) for method, rectifier in sides]
     table = pd.DataFrame({"Method": labels, "Split": points["split"]})

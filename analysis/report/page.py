@@ -5,16 +5,25 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 import pandas as pd
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
-from analysis.figures.catalog import Picture
 from analysis.figures.style import save_figure_and_points
 from analysis.tables.markdown_latex import Table
 from trainables.common.errors import InputError
+
+
+class Picture(NamedTuple):
+    """A figure, the name of its files, what is drawn, and its caption."""
+
+    stem: str
+    figure: Figure
+    points: pd.DataFrame
+    caption: str
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,43 @@
 """The parts of a report on one sweep: each writes its files and returns the sections that the page shows."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis import paper
-from analysis.figures import catalog, rectifiers, tradeoff, training
-from analysis.figures.catalog import Picture, caption_picture, draw_split_pictures
-from analysis.labels import DEFAULT_DECIMALS, REFERENCE_LABELS, REFERENCE_NOTES
+from analysis.figures import bars, rectifiers, sensitivity, tradeoff, training
+from analysis.figures.style import list_measured_goals
+from analysis.labels import DEFAULT_DECIMALS, REFERENCE_LABELS, REFERENCE_NOTES, join_names
 from analysis.load.goal_columns import METRIC_NOTES, goal_axis_title
 from analysis.load.trials import SELECTION_GOAL_COLUMNS
-from analysis.report.page import Section, TableItem, save_frame, save_pictures
-from analysis.stats import rectifier_comparison
+from analysis.report.page import Picture, Section, TableItem, save_frame, save_pictures
 from analysis.stats.importance import MIN_SETTINGS_FOR_IMPORTANCE, measure_importance
+from analysis.stats.rectifier_comparison import RectifierComparison
 from analysis.stats.retraining_noise import compare_with_retraining_noise
 from analysis.stats.sweep_results import Results, join_sweep_frames
 from analysis.tables import detail_tables, paper_tables
 from analysis.tables.detail_tables import ATTACKS_CAPTION, NOISE_CAPTION, SEEDS_CAPTION
 from analysis.tables.paper_tables import FilledTable, fill_table
 from analysis.tables.table_definitions import LAYOUTS, make_main_layout
-from trainables.storage.sweep_file import SweepFile
 
 MAX_FAILURES_SHOWN = 50
-
 IMPORTANCE_CAPTION = (
     "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them "
     f"(PED-ANOVA, arXiv 2304.10255). Studies with fewer than {MIN_SETTINGS_FOR_IMPORTANCE} settings are left out."
 )
+CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
+FIGURE_KINDS: dict[str, tuple[tuple[str, ...], Callable[[pd.DataFrame], pd.DataFrame], Any]] = {
+    "pairs": (("tofu_main", "wmdp", "wmdp_rmu", "muse"), bars.tabulate_gru_pairs, bars),
+    "gamma": (("tofu_gamma",), partial(sensitivity.tabulate_sensitivity, knob="gamma"), sensitivity),
+    "tau": (("tofu_tau",), partial(sensitivity.tabulate_sensitivity, knob="tau"), sensitivity),
+}
+"""Pictures of tidy frames: the paper's tables of the same, their points, and the module whose `draw` draws these."""
 
 
 class NumbersSource(StrEnum):
@@ -37,52 +46,59 @@ class NumbersSource(StrEnum):
     BOTH = "both"
 
 
-@dataclass(frozen=True)
-class Report:
-    """A report's folder, and the results that its parts are made from."""
-
-    folder: Path
-    results: Results
-
-    @cached_property
-    def comparison(self) -> rectifier_comparison.RectifierComparison:
-        return rectifier_comparison.compare_rectifiers(self.results)
+def caption_picture(kind: str, figure: Figure, points: pd.DataFrame, **words: str) -> Picture:
+    """Return a picture with the caption of its kind, which `words` fill in."""
+    return Picture(kind, figure, points, CAPTIONS[kind].format(**words))
 
 
-def write_tradeoff_figure(report: Report) -> Picture:
-    results, points = report.results, tradeoff.tabulate_tradeoff(report.results)
-    words = {"x": goal_axis_title(results.goals.removal_goal), "y": goal_axis_title(results.goals.retention)}
-    figure = tradeoff.draw(points, results.rule)
-    (picture,) = save_pictures(report.folder, [caption_picture("tradeoff", figure, points, **words)])
-    return picture
+def draw_split_pictures(kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Iterator[Picture]:
+    """Yield a picture for each split, `KIND-SPLIT`."""
+    for split, rows in points.groupby("split"):
+        here = rows.reset_index(drop=True)
+        yield caption_picture(kind, draw(here), here, split=str(split))._replace(stem=f"{kind}-{split}")
 
 
-def write_main_table(report: Report) -> TableItem:
+def draw_gru_pictures(frames: Mapping[str, pd.DataFrame]) -> Iterator[Picture]:
+    """Yield the pictures of tidy rows of runs, given by the kinds of FIGURE_KINDS, where there is something to draw."""
+    for kind, frame in frames.items() if len(frames["pairs"]) else ():
+        _, list_points, module = FIGURE_KINDS[kind]
+        points = list_points(frame if kind == "pairs" else sensitivity.select_rows_around_chosen(frame))
+        if len(points):
+            labels = join_names(goal.short for goal in list_measured_goals(frame))
+            yield caption_picture(kind, module.draw(points), points, labels=labels)
+
+
+def write_tradeoff_figure(results: Results, folder: Path) -> tuple[Picture, ...]:
+    points, goals = tradeoff.tabulate_tradeoff(results), results.goals
+    words = {"x": goal_axis_title(goals.removal_goal), "y": goal_axis_title(goals.retention)}
+    return save_pictures(folder, [caption_picture("tradeoff", tradeoff.draw(points, results.rule), points, **words)])
+
+
+def write_main_table(results: Results, folder: Path) -> TableItem:
     """Write the main table, which stands beside the picture."""
-    sheet = fill_table(make_main_layout(report.results), report.results.tidy_frame)
-    sheet.save(report.folder / "tables")
-    roles = set(report.results.models["role"])
+    sheet = fill_table(make_main_layout(results), results.tidy_frame)
+    sheet.save(folder / "tables")
+    roles = set(results.models["role"])
     others = "".join(f"; {REFERENCE_LABELS[role]}: {text}" for role, text in REFERENCE_NOTES.items() if role in roles)
-    columns = report.results.goals.columns
-    heads = " ".join(f"{column.head}: {METRIC_NOTES.get(column.metric, column.text)}." for column in columns)
-    return TableItem(sheet.table, f"{heads} Original: the target model, before unlearning{others}. —: no result.")
+    notes = [f"{one.head}: {METRIC_NOTES.get(one.metric, one.text)}." for one in results.goals.columns]
+    notes.append(f"Original: the target model, before unlearning{others}. —: no result.")
+    return TableItem(sheet.table, " ".join(notes))
 
 
-def write_rectifier_figures(report: Report) -> tuple[Picture, ...]:
+def write_rectifier_figures(comparison: RectifierComparison, folder: Path) -> tuple[Picture, ...]:
     """Write every rectifier against none, where there are several; return a picture for each split."""
-    comparison = report.comparison
     if not comparison.has_several or comparison.differences.empty:
         return ()
     keys = ["split", "method", "rectifier"]
-    save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.step_seconds, on=keys))
+    save_frame(folder, "rectifiers", comparison.differences.merge(comparison.step_seconds, on=keys))
     draw = partial(rectifiers.draw_differences, goals=comparison.goals)
     points = rectifiers.select_drawn_differences(comparison)
-    return save_pictures(report.folder, draw_split_pictures("rectifiers", points, draw))
+    return save_pictures(folder, draw_split_pictures("rectifiers", points, draw))
 
 
-def write_supplementary_statistics(report: Report) -> list[Section]:
+def write_supplementary_statistics(results: Results, folder: Path) -> list[Section]:
     """What attacks brought back, which settings matter, the noise of retraining, every seed: what there is of it."""
-    results, sections = report.results, []
+    sections = []
     attacked, noise = results.recovered_shares, compare_with_retraining_noise(results)
     shares = measure_importance(results.runs)
     matters = partial(detail_tables.tabulate_importance, goals=results.goals)
@@ -93,7 +109,7 @@ def write_supplementary_statistics(report: Report) -> list[Section]:
         ("seeds", results.chosen_values, "Every seed", lambda _: detail_tables.tabulate_seeds(results), SEEDS_CAPTION),
     ):
         if len(frame):
-            save_frame(report.folder, stem, frame)
+            save_frame(folder, stem, frame)
             sections.append(Section(title, (TableItem(list_rows(frame), caption),)))
     return sections
 
@@ -110,19 +126,19 @@ def save_paper_tables_and_figures(
             {label: one.tidy_frame for label, one in sweeps.items()},
             {name for table in tables for name in LAYOUTS[table].sweeps.values()},
         )
-        for kind, (tables, *_) in catalog.FIGURE_KINDS.items()
+        for kind, (tables, *_) in FIGURE_KINDS.items()
     }
-    drawn = catalog.draw_gru_pictures(frames)
-    return sheets, save_pictures(folder, (picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn))
+    drawn = (picture._replace(stem=f"{stem}{picture.stem}") for picture in draw_gru_pictures(frames))
+    return sheets, save_pictures(folder, drawn)
 
 
 def list_table_items(sheets: Iterable[FilledTable]) -> tuple[TableItem, ...]:
     return tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
 
 
-def write_paper_tables_and_figures(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
-    """Return the paper's tables and figures, filled from runs; `both`: with the paper's numbers."""
-    sheets, drawn = save_paper_tables_and_figures({sweep.label: report.results}, report.folder, both)
+def write_paper_tables_and_figures(results: Results, label: str, folder: Path, both: bool) -> list[Section]:
+    """Return the paper's tables and figures, filled from runs of a sweep; `both`: with the paper's numbers."""
+    sheets, drawn = save_paper_tables_and_figures({label: results}, folder, both)
     if not sheets and not drawn:
         return []
     text = f"Numbered and named as in {paper.CITATION}."
@@ -131,21 +147,21 @@ def write_paper_tables_and_figures(report: Report, sweep: SweepFile, both: bool)
     return [Section("In the paper's layout", list_table_items(sheets), drawn, text)]
 
 
-def write_training_figures(report: Report) -> list[Section]:
+def write_training_figures(results: Results, folder: Path) -> list[Section]:
     """Figures 1 and 7 of the paper, for each split that has several steps."""
-    measured, pictures = training.load_chosen_trial_steps(report.results), []
+    measured, pictures = training.load_chosen_trial_steps(results), []
     for kind, points, draw in (
         ("dynamics", training.tabulate_cosine_and_loss(measured), training.draw_cosine_and_loss),
         ("angles", training.tabulate_angles(measured), training.draw_angles),
     ):
         steps = points.groupby(["split", "method"])["step"].transform("nunique")
-        pictures += save_pictures(report.folder, draw_split_pictures(kind, points.loc[steps.to_numpy() > 1], draw))
+        pictures += save_pictures(folder, draw_split_pictures(kind, points.loc[steps.to_numpy() > 1], draw))
     return [Section("Along training", figures=tuple(pictures))] if pictures else []
 
 
-def write_run_details(report: Report) -> list[Section]:
+def write_run_details(results: Results, folder: Path) -> list[Section]:
     """The chosen settings, all trials, those without a result, reference models, and versions."""
-    results, runs, rule, folder = report.results, report.results.runs, report.results.rule, report.folder
+    runs, rule = results.runs, results.rule
     chosen, failures = detail_tables.list_chosen_settings(results), detail_tables.tabulate_unusable_trials(results)
     save_frame(folder, "chosen", chosen)
     save_frame(folder, "failures", failures)

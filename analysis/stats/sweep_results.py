@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -121,9 +121,6 @@ class Results:
             n=frame["n"].astype(int),
         )
         return frame.reindex(columns=TIDY_COLUMNS).reset_index(drop=True)
-
-    def replace_runs(self, runs: pd.DataFrame) -> Results:
-        return replace(self, runs=runs)
 
 
 def read_results(sweep: SweepFile, storage: Storage) -> Results:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def fill_paper_tables(sweeps: Mapping[str, Results], beside: bool = False) -> li
         filling = dict(sweeps)
         if layout.table == free.table:  # WGA's trials with a retain term are no part of it
             trials = {label: select_retain_free_trials(one.runs) for label, one in sweeps.items()}
-            filling = {label: sweeps[label].replace_runs(runs) for label, runs in trials.items() if len(runs)}
+            filling = {label: replace(sweeps[label], runs=runs) for label, runs in trials.items() if len(runs)}
         frames = {label: one.tidy_frame for label, one in filling.items()}
         sheets.append(fill_table(layout, join_sweep_frames(frames, set(layout.sweeps.values())), beside))
     return [sheet for sheet in sheets if not set(sheet.numbers["method"]) <= set(REFERENCE_LABELS)]

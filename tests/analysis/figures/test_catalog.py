@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 
 from analysis import paper
-from analysis.figures import bars, catalog, rectifiers, style, tradeoff
+from analysis.figures import bars, rectifiers, style, tradeoff
+from analysis.report import sections
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from tests.support.figure_texts import labels, overlapping, texts
 from tests.support.ruled_sweeps import NAMES, grid_results, paper_values, write_arena
@@ -44,7 +45,7 @@ def test_figure_4_is_the_papers() -> None:
 
 @pytest.mark.parametrize("benchmark", ["tofu", "wmdp", "muse"])
 def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
-    tables = [name for name in catalog.FIGURE_KINDS["pairs"][0] if name.startswith(benchmark)]
+    tables = [name for name in sections.FIGURE_KINDS["pairs"][0] if name.startswith(benchmark)]
     figure = bars.draw(bars.tabulate_gru_pairs(pd.concat(map(paper.load_corrected_table, tables))))
     assert overlapping(figure) == []
     assert ("chance" in labels(figure)) == (benchmark == "wmdp")
@@ -54,12 +55,12 @@ def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
 
 def test_a_sweeps_pictures_can_be_read(grid_sweep: Results) -> None:
     frame = grid_sweep.tidy_frame
-    found = list(catalog.draw_gru_pictures(dict.fromkeys(catalog.FIGURE_KINDS, frame)))
+    found = list(sections.draw_gru_pictures(dict.fromkeys(sections.FIGURE_KINDS, frame)))
     assert [picture.stem for picture in found] == ["pairs", "gamma", "tau"]
     for picture in found:
         assert overlapping(picture.figure) == [], picture.stem
     plain = pd.DataFrame(frame.loc[frame["rectifier"] == "none"])
-    assert list(catalog.draw_gru_pictures(dict.fromkeys(catalog.FIGURE_KINDS, plain))) == []
+    assert list(sections.draw_gru_pictures(dict.fromkeys(sections.FIGURE_KINDS, plain))) == []
 
 
 def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_trials_of_several_codes_or_versions_are_told(results: Results) -> None:
     given.loc[given.index[3], "code"] = "bb"
     (said,) = describe_mixed_versions(given)
     assert said.endswith("by it: code aa, bb; torch 2.11.0, 2.13.0.")
-    assert said in list_verdict_caveats(results.replace_runs(given))
+    assert said in list_verdict_caveats(replace(results, runs=given))
 
 
 def test_a_reference_without_an_evaluation_is_missing(copy: Path) -> None:

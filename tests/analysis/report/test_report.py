@@ -40,7 +40,7 @@ def test_verdict_table_and_notes(results: Results) -> None:
     kept, forgets = verdict.describe_shortfalls(results)
     assert kept == "4 of 12 chosen settings keep 90% of the original model's MU: below that, forgetting is damage."
     assert forgets.startswith("No chosen setting forgets enough: the best FQ is -4.00 (NPO w/ GRU), and it takes")
-    enough = results.replace_runs(results.runs.assign(forget_quality=-2.99))
+    enough = replace(results, runs=results.runs.assign(forget_quality=-2.99))
     assert not any("forgets enough" in sentence for sentence in verdict.describe_shortfalls(enough))
 
 
@@ -202,7 +202,7 @@ def test_every_trial_with_both_goals_is_there_and_its_texts_stay_texts(
     found = json.loads(json.dumps(drawn[0]["data"]["values"], allow_nan=False))
     shown = [[row[name] for name in ("id", "forget_quality", "model_utility", "seed", "chosen")] for row in found]
     assert shown == [[key, -3.0, 0.5, seed, True] for seed, key in enumerate(keys)]
-    assert not answers.write_interactive_tradeoff(results.replace_runs(results.runs.head(1)), tmp_path)
+    assert not answers.write_interactive_tradeoff(replace(results, runs=results.runs.head(1)), tmp_path)
 
 
 def record(row: int, block: int, rouge: float) -> dict[str, Any]:

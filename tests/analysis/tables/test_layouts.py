@@ -1,6 +1,7 @@
 """A sweep's results in the paper's layouts: cells, the paper's numbers with them, and what is missing."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def test_another_model_or_dialect_has_nothing_of_the_papers_beside(tmp_path: Pat
         assert not any(cell.beside or cell.marks for cell in table.cells.to_numpy().flat)
         assert list(table.cells.index)[2:] == ["GA", "w/ GRU", "WGA", "NPO"]
     results = write_llama(tmp_path)
-    other = results.replace_runs(results.runs.assign(**{"benchmark.dialect": "open-unlearning"}))
+    other = replace(results, runs=results.runs.assign(**{"benchmark.dialect": "open-unlearning"}))
     assert to_markdown(paper_sheets(other, True)[0].table) == to_markdown(paper_sheets(results)[0].table)
 
 
