@@ -1,6 +1,6 @@
 """The paper's MUSE table on ICLM-7B: five objectives without and with GRU, one epoch over the books."""
 
-from search_spaces.backbones.llama2 import ICLM
+from search_spaces.backbones.published import ICLM
 from search_spaces.schema import paper
 from trainables.config.settings import Benchmark, Training
 

@@ -1,6 +1,6 @@
 """The settings of the paper's MUSE table on the news, which it has no numbers for: MUSE's Llama-2-7B models."""
 
-from search_spaces.backbones.llama2 import MUSE_LLAMA2
+from search_spaces.backbones.published import MUSE_LLAMA2
 from search_spaces.muse_books import TRAINING
 from search_spaces.schema import paper
 from trainables.config.settings import Benchmark

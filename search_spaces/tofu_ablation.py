@@ -4,7 +4,7 @@ Its "w/ GRU" numbers are those of the column tau = 100 in its tau table, so 100 
 grid has GRU without clipping too.
 """
 
-from search_spaces.backbones.llama2 import LLAMA2
+from search_spaces.backbones.published import LLAMA2
 from search_spaces.schema import paper
 from search_spaces.schema.sweep import PublishedSetting
 

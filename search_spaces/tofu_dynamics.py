@@ -4,7 +4,7 @@ Figure 1 shows GA and NPO, figure 7 WGA, too, each without and with GRU. A step 
 as much for its observation. The trials are those of `tofu_llama`: `observe` changes none of their numbers.
 """
 
-from search_spaces.backbones.llama2 import LLAMA2
+from search_spaces.backbones.published import LLAMA2
 from search_spaces.schema import paper
 
 SWEEP = paper.make_sweep(

@@ -3,7 +3,7 @@
 "N/A" is no moving average, the same as gamma 1. Columns that the paper prints as "--" (GD above 0.6) run like the rest.
 """
 
-from search_spaces.backbones.llama2 import LLAMA2
+from search_spaces.backbones.published import LLAMA2
 from search_spaces.schema import paper
 from search_spaces.schema.sweep import PublishedSetting
 

@@ -5,7 +5,7 @@ equal to 1": `whole`. Whole unit vectors moved a small model by next to nothing 
 measured, so that `per_tensor`, where each tensor has length 1, is our axis beside it (docs/reproduction.md).
 """
 
-from search_spaces.backbones.llama2 import LLAMA2
+from search_spaces.backbones.published import LLAMA2
 from search_spaces.schema import paper
 from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Axis, PublishedSetting
 from trainables.config.settings import TaskVector

@@ -1,6 +1,6 @@
 """The paper's main TOFU table on Phi-1.5: seven objectives without and with GRU."""
 
-from search_spaces.backbones.phi_zephyr import PHI
+from search_spaces.backbones.published import PHI
 from search_spaces.schema import paper
 
 SWEEP = paper.make_sweep(

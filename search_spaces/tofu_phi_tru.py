@@ -1,6 +1,6 @@
 """Table 1 of the paper on Phi-1.5: TRU and TV against objectives that use no retain data."""
 
-from search_spaces.backbones.phi_zephyr import PHI
+from search_spaces.backbones.published import PHI
 from search_spaces.schema import paper
 from search_spaces.schema.sweep import PublishedSetting
 from search_spaces.tofu_llama_tru import AXES, TRU_TASK_VECTOR

@@ -1,6 +1,6 @@
 """The paper's UWC tables on Phi-1.5: GA and NPO without and with GRU, mixed back to 85, 90 and 95 % of utility."""
 
-from search_spaces.backbones.phi_zephyr import PHI
+from search_spaces.backbones.published import PHI
 from search_spaces.schema import paper
 from trainables.config.settings import Calibration
 

@@ -3,7 +3,7 @@
 Target and retain models are fine-tuned once, from one base. Which rates a model of this size needs: docs/smollm2.
 """
 
-from search_spaces.backbones.gemma_qwen_smollm import SMOLLM2_135M
+from search_spaces.backbones.published import SMOLLM2_135M
 from search_spaces.schema.sweep import SMALL_TAUS, StressTest, Sweep
 from trainables.config.settings import Benchmark, Resources, Selection, Training
 

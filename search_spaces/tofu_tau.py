@@ -1,6 +1,6 @@
 """The paper's sensitivity to tau on Llama-2-7B-chat: its columns, at each method's published gamma."""
 
-from search_spaces.backbones.llama2 import LLAMA2
+from search_spaces.backbones.published import LLAMA2
 from search_spaces.schema import paper
 from search_spaces.schema.sweep import PublishedSetting
 

@@ -4,7 +4,7 @@ The paper gives alpha alone; layer, steering, batches, steps and lr are of RMU's
 control vector and batches are not theirs (docs/reproduction.md), so that a trial is no reproduction of Zephyr_RMU.
 """
 
-from search_spaces.backbones.phi_zephyr import ZEPHYR
+from search_spaces.backbones.published import ZEPHYR
 from search_spaces.schema import paper
 from search_spaces.schema.sweep import PublishedSetting
 from search_spaces.wmdp_zephyr import WMDP

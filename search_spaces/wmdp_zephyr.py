@@ -3,7 +3,7 @@
 Its published code cuts texts at 1024 tokens. `epochs` is what 20 steps need of the smallest corpus, one batch.
 """
 
-from search_spaces.backbones.phi_zephyr import ZEPHYR
+from search_spaces.backbones.published import ZEPHYR
 from search_spaces.schema import paper
 from trainables.config.settings import Benchmark, Training
 

@@ -3,6 +3,8 @@
 Published checkpoints are used where there are some; other TOFU models are fine-tuned by TOFU's own recipe.
 """
 
+from typing import Any
+
 from trainables.config.settings import FrozenSettings, Model, ModelShape, Precision, Training
 
 GATED_HUB_PREFIXES = ("meta-llama/", "google/gemma")
@@ -37,17 +39,10 @@ def make_tofu_finetuning(lr: float) -> Training:
     return Training(lr=lr, epochs=5, batch_size=32, schedule="linear", warmup_steps=125, weight_decay=0.01)
 
 
-def make_tofu_backbone(
-    path: str, *, template: str, shape: ModelShape, published: tuple[tuple[str, Model], ...] = ()
-) -> Backbone:
-    """Return a backbone that is called as its base on the hub, fine-tuned by TOFU's recipe and unlearned at 1e-5."""
-    made = {
-        "name": path.rpartition("/")[2],
-        "base": Model(path=path),
-        "lr": 1e-5,
-        "finetuning": make_tofu_finetuning(1e-5),
-    }
-    return Backbone.model_validate(made | {"template": template, "shape": shape, "published": published})
+def make_tofu_backbone(path: str, *, lr: float = 1e-5, **settings: Any) -> Backbone:
+    """Return a backbone called as its base on the hub, unlearned, and fine-tuned by TOFU's recipe, at this rate."""
+    fixed = {"name": path.rpartition("/")[2], "base": Model(path=path), "finetuning": make_tofu_finetuning(lr)}
+    return Backbone.model_validate(fixed | {"lr": lr} | settings)
 
 
 def list_open_unlearning_models(family: str) -> tuple[tuple[str, Model], ...]:

@@ -25,7 +25,6 @@ SECTIONS: dict[str, type[FrozenSettings]] = {
     "training": settings.Training,
     "task_vector": settings.TaskVector,
 }
-TOP_LEVEL_AXES = ("method", "seed")
 NON_AXIS_PATHS = {"training.betas", "objective.idk", "objective.idk_fingerprint"}
 """One value is two numbers; a plan names a file's content once for all trials."""
 
@@ -65,7 +64,7 @@ Axis = tuple[Any, ...] | Range
 def list_allowed_axis_paths() -> tuple[str, ...]:
     """Return the configuration paths that may be axes: what a trial is measured by is the same in a whole sweep."""
     inside = {f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.model_fields}
-    return tuple(sorted({*TOP_LEVEL_AXES, "benchmark.split", *inside} - NON_AXIS_PATHS))
+    return tuple(sorted({"method", "seed", "benchmark.split", *inside} - NON_AXIS_PATHS))
 
 
 @cache

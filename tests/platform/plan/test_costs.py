@@ -9,7 +9,7 @@ import pytest
 from platform.plan import costs
 from platform.plan.costs import estimate_device_rates
 from platform.plan.plan import Plan
-from search_spaces.backbones.llama2 import LLAMA2
+from search_spaces.backbones.published import LLAMA2
 from tests.support import small_sweep, tiny
 from trainables.benchmarks.base import EvaluationTokens
 from trainables.common.errors import InputError

@@ -11,7 +11,7 @@ from analysis.tables.table_definitions import LAYOUTS
 from platform.plan.build import make_plan
 from platform.plan.overrides import load_backbones
 from platform.plan.plan import Plan
-from search_spaces.backbones.llama2 import ICLM
+from search_spaces.backbones.published import ICLM
 from search_spaces.schema import sweep as spaces
 from search_spaces.schema.backbones import Backbone
 from tests.support.small_sweep import plan_named

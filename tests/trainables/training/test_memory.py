@@ -7,7 +7,7 @@ import psutil
 import pytest
 import torch
 
-from search_spaces.backbones.llama2 import LLAMA2
+from search_spaces.backbones.published import LLAMA2
 from tests.support import measured_step
 from trainables.common.errors import is_out_of_memory
 from trainables.config.settings import Model, Resources, Training
