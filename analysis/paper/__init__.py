@@ -6,9 +6,8 @@ empty where the table does not vary them, `none` where it prints N/A; `target` i
 """
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -18,22 +17,7 @@ TABLE_NAMES: tuple[str, ...] = tuple(
 )
 
 
-def load_table(table: str, backbone: str = "") -> pd.DataFrame:
-    """The rows of one table, of all backbones or one: `value` and `target` are floats, `bold` bool, all else text."""
-    if table not in TABLE_NAMES:
-        raise ValueError(f"unknown table {table!r}: the paper's tables are {', '.join(TABLE_NAMES)}")
-    frame = pd.read_csv(
-        Path(__file__).with_name(f"{table}.csv"),
-        dtype={"gamma": "str", "tau": "str", "target": "float64", "value": "float64", "bold": "bool"},
-        keep_default_na=False,
-        na_values={"target": [""]},
-    )
-    frame = frame.assign(sd=math.nan, n=1, strength=math.nan, chosen=True, other="", id="")
-    return frame.loc[frame["backbone"] == backbone].reset_index(drop=True) if backbone else frame
-
-
-@dataclass(frozen=True)
-class Erratum:
+class Erratum(NamedTuple):
     """A printed value that cannot be right: `where` selects its row; `corrected` is None where that is not known."""
 
     table: str
@@ -41,19 +25,6 @@ class Erratum:
     printed: str
     corrected: str | None
     reason: str
-
-    @property
-    def description(self) -> str:
-        """Return `14.0316 (the minus sign is missing; -14.0316 is meant)`."""
-        meant = f"; {self.corrected} is meant" if self.corrected else ""
-        return f"{self.printed} ({self.reason}{meant})"
-
-    def find_rows(self, frame: pd.DataFrame) -> pd.Series:
-        """Return which rows of a frame like `load_table`'s hold the value: one of its table, none of others."""
-        found = pd.Series(frame["table"] == self.table)
-        for column, value in self.where.items():
-            found &= frame[column] == (float(value) if column == "target" else value)
-        return found
 
 
 _ROWS: Any = pd.read_csv(Path(__file__).with_name("errata.csv"), dtype="str").set_index(["table", "printed", "reason"])
@@ -64,10 +35,22 @@ ERRATA = tuple(
 """Values that lie on no lattice of attainable values: ln p of the exact two-sample KS test, or answers in questions."""
 
 
-def load_corrected_table(table: str) -> pd.DataFrame:
-    """Return `load_table` without the misprints of which the right value is known."""
-    frame = load_table(table)
-    for erratum in ERRATA:
-        if erratum.corrected:
-            frame.loc[erratum.find_rows(frame), "value"] = float(erratum.corrected)
-    return frame
+def load_table(table: str, backbone: str = "", *, corrected: bool = False) -> pd.DataFrame:
+    """The rows of one table, of all backbones or one: `value` and `target` are floats, `bold` bool, all else text.
+
+    `misprint`: what is wrong with the value, as `14.0316 (the minus sign is missing; -14.0316 is meant)`; `corrected`:
+    without the misprints of which the right value is known.
+    """
+    if table not in TABLE_NAMES:
+        raise ValueError(f"unknown table {table!r}: the paper's tables are {', '.join(TABLE_NAMES)}")
+    frame = pd.read_csv(Path(__file__).with_name(f"{table}.csv"), dtype="str", keep_default_na=False)
+    frame = frame.assign(sd=math.nan, n=1, strength=math.nan, chosen=True, other="", id="", misprint=None)
+    for erratum in (one for one in ERRATA if one.table == table):
+        found = (frame[list(erratum.where)] == pd.Series(erratum.where)).all(axis="columns")
+        meant = f"; {erratum.corrected} is meant" if erratum.corrected else ""
+        frame.loc[found, "misprint"] = f"{erratum.printed} ({erratum.reason}{meant})"
+        if corrected and erratum.corrected:
+            frame.loc[found, "value"] = erratum.corrected
+    target = frame["target"].replace("", "nan").astype(float)
+    frame = frame.assign(value=frame["value"].astype(float), target=target, bold=frame["bold"] == "true")
+    return frame.loc[frame["backbone"] == backbone].reset_index(drop=True) if backbone else frame

@@ -139,7 +139,7 @@ def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False)
     rows["bold"] = _mark_best(layout, rows, values)
     rows["paper"] = rows["difference"] = math.nan
     if beside and len(rows) and layout.table in paper.TABLE_NAMES:
-        published = _select(layout, paper.load_corrected_table(layout.table))[[*ROW_KEY, "value", "misprint"]]
+        published = _select(layout, paper.load_table(layout.table, corrected=True))[[*ROW_KEY, "value", "misprint"]]
         theirs = rows[ROW_KEY].merge(published, on=ROW_KEY, how="left").set_axis(rows.index)
         if layout.axis:  # at another value of the setting that does not vary the two are not the same trial
             theirs = theirs.loc[rows["at"] == [layout.fixed.get(method, "") for method in rows["method"]]]
@@ -149,17 +149,14 @@ def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False)
 
 
 def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of this table, `target` and `setting` as texts; `misprint` is None but for the paper's."""
-    rows = frame.assign(misprint=None)
-    for erratum in paper.ERRATA:
-        rows.loc[erratum.find_rows(rows), "misprint"] = erratum.description
-    is_reference, mixed = rows["method"].isin(layout.references), rows["target"].notna()
-    is_method = ~rows["method"].isin([*REFERENCE_LABELS, *layout.apart])
+    """Return the rows of this table, `target` and `setting` as texts."""
+    is_reference, mixed = frame["method"].isin(layout.references), frame["target"].notna()
+    is_method = ~frame["method"].isin([*REFERENCE_LABELS, *layout.apart])
     if layout.only:
-        is_method &= rows["method"].isin(layout.methods)
+        is_method &= frame["method"].isin(layout.methods)
     if layout.rectifiers:
-        is_method &= rows["rectifier"].isin(layout.rectifiers)
-    rows = rows.loc[(is_reference & ~mixed) | (is_method & (mixed == layout.mixed))]
+        is_method &= frame["rectifier"].isin(layout.rectifiers)
+    rows = frame.loc[(is_reference & ~mixed) | (is_method & (mixed == layout.mixed))]
     targets = ["" if pd.isna(target) else f"{target:g}" for target in rows["target"]]
     rows = rows.assign(target=targets, setting="", at="")
     if layout.axis:

@@ -24,7 +24,7 @@ grid_sweep = grid_results
 
 
 def test_figure_4_is_the_papers() -> None:
-    points = bars.tabulate_gru_pairs(paper.load_corrected_table("tofu_main"))
+    points = bars.tabulate_gru_pairs(paper.load_table("tofu_main", corrected=True))
     found = points.set_index(["backbone", "split", "metric", "method"])
     numbers = paper_values("tofu_main")
     assert len(numbers) == sum(map(len, (found["none"].dropna(), found["gru"].dropna())))
@@ -46,7 +46,7 @@ def test_figure_4_is_the_papers() -> None:
 @pytest.mark.parametrize("benchmark", ["tofu", "wmdp", "muse"])
 def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
     tables = [name for name in sections.FIGURE_KINDS["pairs"][0] if name.startswith(benchmark)]
-    figure = bars.draw(bars.tabulate_gru_pairs(pd.concat(map(paper.load_corrected_table, tables))))
+    figure = bars.draw(bars.tabulate_gru_pairs(pd.concat(paper.load_table(table, corrected=True) for table in tables)))
     assert overlapping(figure) == []
     assert ("chance" in labels(figure)) == (benchmark == "wmdp")
     assert min(float(text.get_fontsize()) for text in texts(figure)) >= 5.5

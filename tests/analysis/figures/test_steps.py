@@ -142,7 +142,7 @@ grid_sweep = grid_results
 
 
 def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
-    points = sensitivity.tabulate_sensitivity(paper.load_corrected_table("tofu_tau"), "tau")
+    points = sensitivity.tabulate_sensitivity(paper.load_table("tofu_tau", corrected=True), "tau")
     numbers = paper_values("tofu_tau")
     assert len(points) == len(numbers) == 54
     different = []
