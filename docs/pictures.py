@@ -17,8 +17,8 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from analysis.figures import rectifiers, style, tradeoff
-from analysis.load.goal_columns import list_goals_of_benchmark
+from analysis.figures import changes, style, tradeoff
+from analysis.labels import list_goals_of_benchmark
 from analysis.stats.rectifier_comparison import ES_GOAL
 from trainables.config.settings import Selection
 
@@ -36,10 +36,10 @@ STYLE = """
 
 def draw_figures(docs: Path = DOCS) -> None:
     """Write the PNGs of the example report, of the runs on a GPU and of the arena."""
-    changes = docs / "arena/figures/rectifiers-forget05"
-    found = pd.read_csv(f"{changes}.csv")
+    forest = docs / "arena/figures/rectifiers-forget05"
+    found = pd.read_csv(f"{forest}.csv")
     own = found.loc[found["basis"] == "own best"]  # the file also has all rectifiers at the settings of none
-    figures = {changes: rectifiers.draw_differences(own, GOALS)}
+    figures = {forest: changes.draw_differences(own, GOALS)}
     for place in (docs / "example_report/figures/tradeoff", docs / "smollm2/tradeoff"):
         figures[place] = tradeoff.draw(pd.read_csv(f"{place}.csv").assign(backbone=""), Selection())
     for place, figure in figures.items():

@@ -1,6 +1,5 @@
 """What all figures share: rows, panels, colours, markers, legends, sizes for print, and how they are written."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import paper
-from analysis.labels import REFERENCE_LABELS, format_forget_split, order_methods, order_names
-from analysis.load.goal_columns import list_goals_of_benchmark
+from analysis.labels import REFERENCE_LABELS, format_forget_split, list_goals_of_benchmark, order_methods, order_names
 from analysis.stats.sweep_results import RUNS_SOURCE
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import METHODS, RECTIFIERS
@@ -102,17 +100,16 @@ def add_legend(figure: Figure) -> None:
         figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, markerscale=0.8)
 
 
+@mpl.rc_context(RC_PARAMS)
 def save_figure_and_points(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:
     """Write STEM.pdf, .svg, .png (300 dpi) and the drawn points as STEM.csv; equal input gives equal bytes."""
     file = resolve_path_inside(folder, stem)
     folder.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(RC_PARAMS):
-        layout: Any = figure.get_layout_engine()
-        layout.execute(figure)
+    layout: Any = figure.get_layout_engine()
+    layout.execute(figure)
     figure.set_layout_engine(None)  # the layout takes as long as the drawing: once for all three
-    with mpl.rc_context(RC_PARAMS):
-        for kind, metadata in METADATA_WITHOUT_DATES.items():
-            figure.savefig(f"{file}.{kind}", dpi=300, metadata=metadata)
+    for kind, metadata in METADATA_WITHOUT_DATES.items():
+        figure.savefig(f"{file}.{kind}", dpi=300, metadata=metadata)
     points.to_csv(f"{file}.csv", index=False, lineterminator="\n")
 
 
@@ -139,25 +136,20 @@ def list_methods(points: pd.DataFrame) -> list[str]:
     return order_names(set(points["method"]) - set(REFERENCE_LABELS), dict.fromkeys([*published, *METHODS]))
 
 
-def list_backbones_and_splits(points: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return (backbone, split) of all panels by name, which is the paper's order: Llama first, 5 % before 10 %."""
-    return sorted(set(zip(points["backbone"], points["split"], strict=True)))
+def group_by_panel(points: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Return each panel's title, `Phi-1.5, forget05 (5%)` or without a backbone that is not known, and its rows.
+
+    A panel is of one backbone and split, by name, which is the paper's order: Llama first, 5 % before 10 %.
+    """
+    places: Any = points.groupby(["backbone", "split"])
+    titled = ((filter(None, [backbone, format_forget_split(split)]), rows) for (backbone, split), rows in places)
+    return [(", ".join(title), rows) for title, rows in titled]
 
 
-def select_panel_rows(points: pd.DataFrame, place: tuple[str, str]) -> pd.DataFrame:
-    return points.loc[(points["backbone"] == place[0]) & (points["split"] == place[1])]
-
-
-def format_panel_title(place: tuple[str, str]) -> str:
-    """Return `Phi-1.5, forget05 (5%)`; the backbone is left out where it is not known."""
-    return ", ".join(filter(None, [place[0], format_forget_split(place[1])]))
-
-
-def sort_in_table_order(points: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
+def sort_in_table_order(points: pd.DataFrame, *by: str) -> pd.DataFrame:
     """Return the rows by source and place, by metric as tables have these, by method, and by these columns."""
-    orders = {"method": order_methods(points["method"])}
-    if "metric" in points:
-        orders = {"metric": [goal.metric for goal in list_measured_goals(points)]} | orders
+    metrics = [goal.metric for goal in list_measured_goals(points)]
+    orders = {"metric": metrics, "method": order_methods(points["method"])}
 
     def rank(column: pd.Series) -> pd.Series:
         return column.map(orders[str(column.name)].index) if column.name in orders else column

@@ -10,9 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from analysis import labels
 from analysis.figures import style
-from analysis.labels import REFERENCE_LABELS, format_with_rectifier, method_label, order_rectifiers
-from analysis.load.goal_columns import BETTER_DIRECTION_WORDS, Goals, goal_axis_title, list_goals_of_benchmark
 from analysis.load.trials import evaluated
 from analysis.stats.chosen_settings import SHORT_NAMES
 from analysis.stats.sweep_results import Results
@@ -44,30 +43,32 @@ def tabulate_tradeoff(results: Results) -> pd.DataFrame:
 @mpl.rc_context(style.RC_PARAMS)
 def draw(points: pd.DataFrame, rule: Selection) -> Figure:
     """Draw `tabulate_tradeoff`, one panel for each split, with a line at the utility that the sweep's rule asks for."""
-    places = style.list_backbones_and_splits(points)
+    places = style.group_by_panel(points)
     figure, panels = style.make_wrapped_panels(max(1, len(places)), 2, 4.2, 2.9, sharey=True)
     if not places:
         panels[0].set_title("no trial has both goals")
         panels[0].set_axis_off()
         return figure
-    goals = list_goals_of_benchmark(points["benchmark"].iloc[0])
+    goals = labels.list_goals_of_benchmark(points["benchmark"].iloc[0])
     x, y = goals.removal_goal, goals.retention
     panels[0].set_ylim(_find_limits(points, y.metric, _list_floors(points, goals, rule)))
-    for number, (axes, place) in enumerate(zip(panels, places, strict=True)):
-        here = style.select_panel_rows(points, place)
+    for number, (axes, (title, here)) in enumerate(zip(panels, places, strict=True)):
         ends = _find_limits(here, x.metric)
         axes.set_xlim(ends if x.best == "highest" else (ends[1], ends[0]))
         _draw_panel(axes, here, goals, rule)
-        axes.set_title("\n".join(filter(None, [style.format_panel_title(place), _name_outside(axes, here, goals)])))
-        axes.set_xlabel(f"{goal_axis_title(x)}, {BETTER_DIRECTION_WORDS[x.best]}")
-        axes.set_ylabel(f"{goal_axis_title(y)}\n({BETTER_DIRECTION_WORDS[y.best]})" if number % 2 == 0 else "")
+        axes.set_title("\n".join(filter(None, [title, _name_outside(axes, here, goals)])))
+        axes.set_xlabel(f"{labels.goal_axis_title(x)}, {labels.BETTER_DIRECTION_WORDS[x.best]}")
+        if number % 2 == 0:
+            axes.set_ylabel(f"{labels.goal_axis_title(y)}\n({labels.BETTER_DIRECTION_WORDS[y.best]})")
     methods = style.list_methods(points)
-    handles = [Line2D([], [], color=style.method_colour(one), linewidth=4, label=method_label(one)) for one in methods]
+    handles = [
+        Line2D([], [], color=style.method_colour(one), linewidth=4, label=labels.method_label(one)) for one in methods
+    ]
     if handles:
         figure.legend(handles=handles, loc="outside upper center", ncols=7 if len(places) > 1 else 4, handlelength=1)
-    rectifiers = order_rectifiers(points.loc[points["kind"] == "chosen", "rectifier"])
+    rectifiers = labels.order_rectifiers(points.loc[points["kind"] == "chosen", "rectifier"])
     for name in rectifiers:
-        label = format_with_rectifier(name, "method alone" if len(rectifiers) > 1 else "chosen, mean over seeds")
+        label = labels.format_with_rectifier(name, "method alone" if len(rectifiers) > 1 else "chosen, mean over seeds")
         panels[0].plot([], [], **(style.marker_style("", name) | CHOSEN_STYLE), label=label)
     panels[0].plot([], [], color=style.GREY, marker="o", **TRIAL_STYLE, label="every trial")
     style.add_legend(figure)
@@ -83,14 +84,14 @@ def _find_limits(points: pd.DataFrame, metric: str, floors: Sequence[float] = ()
     return min(values) - margin, max(values) + margin
 
 
-def _select_visible(axes: Axes, points: pd.DataFrame, goals: Goals) -> pd.Series:
+def _select_visible(axes: Axes, points: pd.DataFrame, goals: labels.Goals) -> pd.Series:
     """Return which points are within a panel's axes."""
     x, y = points[goals.removal_goal.metric], points[goals.retention.metric]
     (left, right), (low, high) = sorted(axes.get_xlim()), sorted(axes.get_ylim())
     return x.between(left, right) & y.between(low, high)
 
 
-def _name_outside(axes: Axes, points: pd.DataFrame, goals: Goals) -> str:
+def _name_outside(axes: Axes, points: pd.DataFrame, goals: labels.Goals) -> str:
     """Return `not shown: retain model (FQ 0.00, MU 0.88), 12 trials` of what a panel leaves out; else nothing."""
     out = points.loc[~_select_visible(axes, points, goals)]
     x, y = goals.removal_goal, goals.retention
@@ -103,7 +104,7 @@ def _name_outside(axes: Axes, points: pd.DataFrame, goals: Goals) -> str:
     return f"not shown: {', '.join(named)}" if named else ""
 
 
-def _draw_panel(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection) -> None:
+def _draw_panel(axes: Axes, points: pd.DataFrame, goals: labels.Goals, rule: Selection) -> None:
     """Draw one panel, from the background to the front: a model's star never covers a method that is close to it."""
     x, y = goals.removal_goal.metric, goals.retention.metric
     low, high = sorted(axes.get_xlim())
@@ -123,11 +124,11 @@ def _draw_panel(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection)
     _draw_methods(axes, bold.loc[_select_visible(axes, bold, goals)], goals)
 
 
-def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals) -> None:
+def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: labels.Goals) -> None:
     """Draw reference models as stars, chosen settings as marks, and arrows from each method to itself with GRU."""
     x, y = goals.removal_goal.metric, goals.retention.metric
     for row in rows.to_dict("records"):
-        if row["method"] in REFERENCE_LABELS:
+        if row["method"] in labels.REFERENCE_LABELS:
             face = "black" if row["method"] == "original" else "white"
             look: dict[str, Any] = {"marker": "*", "linestyle": "none", "color": "black", "markerfacecolor": face}
             look |= {"markersize": 13, "clip_on": False, "label": style.MODEL_LINES[row["method"]]["label"]}
@@ -147,7 +148,7 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals) -> None:
             axes.annotate("", ends["gru"], ends["none"], arrowprops=look, zorder=5)
 
 
-def _list_floors(points: pd.DataFrame, goals: Goals, rule: Selection) -> list[float]:
+def _list_floors(points: pd.DataFrame, goals: labels.Goals, rule: Selection) -> list[float]:
     """Return the utilities that the rule asks for, one for each original model."""
     originals = points.loc[(points["kind"] == "reference") & (points["method"] == "original"), goals.retention.metric]
     return [rule.share * utility for utility in originals] if rule.rule == "utility_floor" else []

@@ -30,14 +30,12 @@ MEASURES_BY_SOURCE = {
 }
 UNRECTIFIED_LINE_STYLE, MIN_DRAWN_COSINE_CHANGE = ":", 1e-4
 """The dashes of a cosine before rectification, and the least change by it that is drawn."""
-AXIS_LABELS = {"cos": r"$\cos(g_\mathrm{u}, g_\mathrm{r})$", "retain_loss": "retain risk"}
 ANGLE_LINES: dict[str, tuple[str, str, str]] = {
     "Orig.": ("none", "observed_cos", "none"),
     "Pre-rect.": ("gru", "cos_before", "gru"),
     "Post-rect.": ("gru", "cos_after", "gru"),
 }
 """The paper's labels: of which rectifier and which column they are, and whose look they have."""
-ANGLE_LINE_KEY_COLUMNS = ["split", "method", "line"]
 ANGLE_AXIS_LABEL = "angle to the retain gradient\nor its average, degrees"
 """Orig. is to the retain gradient of other rows, Pre-rect. and Post-rect. are to GRU's moving average of it."""
 MAX_PANELS_PER_ROW = 4
@@ -49,7 +47,7 @@ def load_chosen_trial_steps(results: Results) -> pd.DataFrame:
     parts = []
     for trial in trials.loc[~trials["method"].isin(TASK_VECTOR_METHODS)].to_dict("records"):
         table = read_trial_parquet(results.store, results.store.trial(trial["id"]) / STEPS, ["step", *STEP_MEASURES])
-        if table is not None and "step" in table.column_names:
+        if "step" in table.column_names:
             found = table.to_pandas().astype(float)
             parts.append(found.assign(**{name: trial[name] for name in [*LINE_KEY_COLUMNS, "seed", "id"]}))
     return pd.concat(parts).reindex(columns=STEP_COLUMNS) if parts else pd.DataFrame(columns=STEP_COLUMNS)
@@ -68,8 +66,6 @@ def append_seed_means(parts: list[pd.DataFrame], by: list[str], values: list[str
     """
     columns = [*by, "kind", "seed", "n", "step", *values]
     rows = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
-    if rows.empty:
-        return rows.reindex(columns=columns)
     seeds = rows.groupby(by)["seed"].transform("nunique")
     everyone = rows.groupby([*by, "step"])["seed"].transform("nunique") == seeds
     groups = rows.loc[everyone].groupby([*by, "step"], sort=False)
@@ -99,7 +95,7 @@ def tabulate_angles(steps: pd.DataFrame) -> pd.DataFrame:
         cosines = rows[column].astype(float).clip(-1, 1)
         rows = rows.assign(line=line, angle=np.degrees(np.arccos(cosines)))
         parts += [thin_out_steps(seeds) for _, seeds in rows.groupby(["split", "method"], sort=False)]
-    return append_seed_means(parts, ANGLE_LINE_KEY_COLUMNS, ["angle"])
+    return append_seed_means(parts, ["split", "method", "line"], ["angle"])
 
 
 @mpl.rc_context(RC_PARAMS)
@@ -107,26 +103,20 @@ def draw_cosine_and_loss(points: pd.DataFrame) -> Figure:
     """Draw one split's points: cosine above risk, one column for each method; seeds thin, their mean thick."""
     changed = set(points.loc[(points["cos_after"] - points["cos"]).abs() > MIN_DRAWN_COSINE_CHANGE, "rectifier"])
     looks = {name: _line_look(name, format_with_rectifier(name, "method alone")) for name in set(points["rectifier"])}
-    before = {
-        name: {
-            **looks[name],
-            "linestyle": UNRECTIFIED_LINE_STYLE,
-            "label": f"{format_with_rectifier(name)}, before rectification",
-        }
-        for name in changed
-    }
+    before = {name: looks[name] | {"linestyle": UNRECTIFIED_LINE_STYLE} for name in changed}
+    for look in before.values():
+        look["label"] += ", before rectification"
     low, high = (float(end(points["retain_loss"].dropna(), default=0.0)) for end in (min, max))
     log = 0 < 10 * low <= high
-    labels = AXIS_LABELS | ({"retain_loss": f"{AXIS_LABELS['retain_loss']} (log axis)"} if log else {})
+    labels = [r"$\cos(g_\mathrm{u}, g_\mathrm{r})$", "retain risk (log axis)" if log else "retain risk"]
     figure, panels = _make_columns(points, labels)
-    for method, column in panels.items():
+    for method, (cosine, risk) in panels.items():
         rows = points.loc[points["method"] == method]
-        for axes, value in zip(column, labels, strict=True):
-            if value == "cos":
-                axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
-                _draw_lines(axes, rows.loc[rows["rectifier"].isin(changed)], "rectifier", "cos", before)
-            _draw_lines(axes, rows.assign(cos=rows["cos_after"].fillna(rows["cos"])), "rectifier", value, looks)
-            axes.set_yscale("log" if log and value != "cos" else "linear")
+        cosine.axhline(0, color=GREY, linewidth=0.6, zorder=1)
+        _draw_lines(cosine, rows.loc[rows["rectifier"].isin(changed)], "rectifier", "cos", before)
+        _draw_lines(cosine, rows.assign(cos=rows["cos_after"].fillna(rows["cos"])), "rectifier", "cos", looks)
+        _draw_lines(risk, rows, "rectifier", "retain_loss", looks)
+        risk.set_yscale("log" if log else "linear")
     add_legend(figure)
     return figure
 
@@ -136,7 +126,7 @@ def draw_angles(points: pd.DataFrame) -> Figure:
     """Draw one split's `tabulate_angles`, a panel for each method: above 90 degrees a step works against retaining."""
     looks = {line: _line_look(like, line) for line, (_, _, like) in ANGLE_LINES.items()}
     looks["Pre-rect."]["linestyle"] = UNRECTIFIED_LINE_STYLE
-    figure, panels = _make_columns(points, {"angle": ""})
+    figure, panels = _make_columns(points, [""])
     for method, (axes,) in panels.items():
         axes.axhline(90, color=GREY, linewidth=0.6, zorder=1)
         _draw_lines(axes, points.loc[points["method"] == method], "line", "angle", looks)
@@ -146,7 +136,7 @@ def draw_angles(points: pd.DataFrame) -> Figure:
     return figure
 
 
-def _make_columns(rows: pd.DataFrame, labels: dict[str, str]) -> tuple[Figure, dict[str, list[Axes]]]:
+def _make_columns(rows: pd.DataFrame, labels: list[str]) -> tuple[Figure, dict[str, list[Axes]]]:
     """Return a figure and each method's panels, one below another; all methods have the same axis of a value."""
     methods = order_methods(rows["method"])
     across = min(len(methods), MAX_PANELS_PER_ROW)
@@ -158,7 +148,7 @@ def _make_columns(rows: pd.DataFrame, labels: dict[str, str]) -> tuple[Figure, d
     for place, method in enumerate(methods):
         top = place // across * len(labels)
         panels[method] = list(grid[top : top + len(labels), place % across])
-        for axes, first, label in zip(panels[method], grid[:, 0], labels.values(), strict=False):
+        for axes, first, label in zip(panels[method], grid[:, 0], labels, strict=False):
             axes.set_axis_on()
             axes.tick_params(labelleft=place % across == 0, labelbottom=axes is panels[method][-1])
             axes.set_ylabel(label if place % across == 0 else "")

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow
 
-from analysis.labels import format_setting_value, takes_setting
-from analysis.load.goal_columns import Goals, list_goals_of_benchmark
+from analysis.labels import Goals, format_setting_value, list_goals_of_benchmark, takes_setting
 from trainables.benchmarks import selection
 from trainables.common.errors import InputError
 from trainables.common.regular_files import read_parquet
@@ -72,16 +71,16 @@ def find_sweep(name: str, storage: str | Path | Storage = "runs") -> SweepFile:
     return newest
 
 
-def read_trial_parquet(store: Storage, path: Path, columns: Collection[str] = ()) -> pyarrow.Table | None:
-    """Return `columns` of a trial's or evaluation's file; None without it, with a warning of a damaged one."""
+def read_trial_parquet(store: Storage, path: Path, columns: Collection[str] = ()) -> pyarrow.Table:
+    """Return `columns` of a trial's or evaluation's file; empty without it, and with a warning of a damaged one."""
     store.fetch(path)
     try:
         return read_parquet(path, columns)
     except FileNotFoundError:
-        return None
+        pass
     except (OSError, InputError) as damage:
         log.warning("%s is damaged: %s", path.relative_to(store.root), damage)
-        return None
+    return pyarrow.table({})
 
 
 def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
@@ -151,11 +150,8 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
 def _read_result(store: Storage, trial: str) -> dict[str, Any]:
     if result := store.result(trial):
         return result
-    found = {
-        "id": trial,
-        "status": "missing",
-        "config": read_valid_json(store.trial(trial) / CONFIG, StoredConfig) or {},
-    }
+    config = read_valid_json(store.trial(trial) / CONFIG, StoredConfig) or {}
+    found = {"id": trial, "status": "missing", "config": config}
     if store.has_result(trial):
         message = f"trials/{trial}/{RESULT} cannot be read"
         log.warning("%s; --resume runs its trial again", message)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -17,7 +17,7 @@ from analysis.report import sections, verdict
 from analysis.report.answers import write_before_after_section, write_interactive_tradeoff
 from analysis.report.own import write_own_rows_parts, write_request_sequence
 from analysis.report.page import Section, TableItem, catch_report_write_errors, save_frame, write_page
-from analysis.report.sections import NumbersSource, list_table_items
+from analysis.report.sections import list_table_items
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.sweep_results import Results, join_sweep_frames, read_results
 from analysis.tables.markdown_latex import to_markdown
@@ -29,12 +29,14 @@ from trainables.common.wording import format_count
 from trainables.storage.folder_storage import format_storage_option
 from trainables.storage.sweep_file import NAME_AND_HASH_PATTERN, SweepFile
 
+NumbersSource = Literal["runs", "paper", "both"]
+
 
 def build_report(
     name: str | Sequence[str],
     storage: str | Path = "runs",
     output: str | Path | None = None,
-    source: NumbersSource = NumbersSource.RUNS,
+    source: NumbersSource = "runs",
     say: Callable[[str], object] = str,
 ) -> Path:
     """Write the report of a sweep, or of several together, and return its folder: index.html, tables/, figures/.
@@ -43,9 +45,9 @@ def build_report(
     otherwise. Raise InputError if a sweep or the storage cannot be read or the folder cannot be written.
     """
     names = list(dict.fromkeys([name] if isinstance(name, str) else name))
-    if source == NumbersSource.PAPER:
+    if source == "paper":
         return write_published_numbers_report(names, storage, Path(output) if output else None)
-    store, both = open_storage(storage), source == NumbersSource.BOTH
+    store, both = open_storage(storage), source == "both"
     found = {sweep.label: sweep for sweep in (find_sweep(one, store) for one in names)}
     called = [sweep.name for sweep in found.values()]
     sweeps = {sweep.name if called.count(sweep.name) == 1 else sweep.label: sweep for sweep in found.values()}
@@ -53,7 +55,7 @@ def build_report(
     say(f"reading {format_count(sum(len(sweep.trials) for sweep in found.values()), 'trial')} of {' '.join(found)}")
     results = {name: read_results(sweep, store) for name, sweep in sweeps.items()}
     say(f"drawing figures and writing tables to {folder}")
-    whose = "" if source == NumbersSource.RUNS else f" --source {source}"
+    whose = "" if source == "runs" else f" --source {source}"
     command = f"python -m analysis.report {' '.join(found)}{format_storage_option(store)}{whose}"
     with catch_report_write_errors(folder):
         if len(sweeps) > 1:
@@ -76,8 +78,8 @@ def _write_single(results: Results, sweep: SweepFile, folder: Path, both: bool, 
     notes = [*verdict.list_verdict_caveats(results), *sweep.list_deviations()]
     shortfalls = list(verdict.describe_shortfalls(results))
     said = [*lead, *below, *(f"- {note}" for note in [*shortfalls, *notes])]
-    first, *others = [*sections.write_rectifier_figures(comparison, folder), *tradeoff]
-    opened = [Section("", (*before_after, main), (first,))]
+    first, *others = [*sections.write_rectifier_figures(comparison, folder), tradeoff]
+    opened = [Section("", [*before_after, main], [first])]
     opened += [*write_request_sequence(results, folder), *write_before_after_section(results)]
     save_frame(folder, "differences", verdict.list_rectifier_differences(comparison))
     differences = verdict.tabulate_rectifier_differences(comparison)
@@ -86,7 +88,7 @@ def _write_single(results: Results, sweep: SweepFile, folder: Path, both: bool, 
         opened.append(Section("What a rectifier changes", (TableItem(differences, note),)))
         said += ["", differences.to_markdown(index=False, disable_numparse=True)]
     if others:
-        opened.append(Section("Every trial", figures=tuple(others)))
+        opened.append(Section("Every trial", figures=others))
     (folder / "tables" / "verdict.md").write_text("\n".join(said) + "\n", encoding="utf-8")
     created = sweep.first_started.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     write_page(
@@ -180,7 +182,7 @@ def main(
     ],
     storage: cli.StorageOption = cli.DEFAULT_STORAGE,
     output: Path | None = typer.Option(None, help="Where to write; none: STORAGE/reports/NAME-HASH."),
-    source: NumbersSource = typer.Option(NumbersSource.RUNS, help="Whose numbers; paper needs no storage."),
+    source: NumbersSource = typer.Option("runs", help="Whose numbers; paper needs no storage."),
 ) -> int:
     """Write the tables, figures and index.html of a sweep or of several; print verdict, tables and where they are.
 
@@ -189,7 +191,7 @@ def main(
     with Console(stderr=True, force_terminal=sys.stderr.isatty()).status("opening the storage") as status:
         folder = build_report(names, storage, output, source, status.update)
     printed = ("verdict", "main") if len(names) == 1 else ("several",)
-    printed = ("paper",) if source == NumbersSource.PAPER else printed
+    printed = ("paper",) if source == "paper" else printed
     for path in (folder / "tables" / f"{stem}.md" for stem in printed):
         if path.exists():
             cli.print_line(path.read_text(encoding="utf-8"))

@@ -7,8 +7,7 @@ from typing import Any
 import pandas as pd
 import vl_convert
 
-from analysis.labels import describe_method, format_forget_split
-from analysis.load.goal_columns import goal_axis_title
+from analysis.labels import describe_method, format_forget_split, goal_axis_title
 from analysis.load.trials import evaluated, read_trial_parquet
 from analysis.report.page import Section, TableItem
 from analysis.stats.chosen_settings import choose_study_setting
@@ -34,8 +33,7 @@ def read_first_answers(store: Storage, folder: Path) -> pd.DataFrame:
     Empty of own rows, whose texts no trial keeps, and of questions that are answered by a choice.
     """
     columns = ["task", "index", "question", "generation"]
-    table = read_trial_parquet(store, folder / ROWS, columns)
-    rows: Any = pd.DataFrame() if table is None else table.to_pandas()
+    rows: Any = read_trial_parquet(store, folder / ROWS, columns).to_pandas()
     rows = rows.reindex(columns=columns).dropna().sort_values("index")
     parts = [rows.loc[rows["task"] == task].head(n).assign(purpose=name) for task, (name, n) in SHOWN_BY_TASK.items()]
     found: Any = pd.concat(parts)

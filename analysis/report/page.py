@@ -1,7 +1,8 @@
 """A report's page: its sections, and `page.html.j2` filled with them."""
 
 import base64
-from collections.abc import Iterable, Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +17,13 @@ from analysis.figures.style import save_figure_and_points
 from analysis.tables.markdown_latex import Table
 from trainables.common.errors import InputError
 
+CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
+
 
 class Picture(NamedTuple):
-    """A figure, the name of its files, what is drawn, and its caption."""
+    """The name of a figure's files, and its caption."""
 
     stem: str
-    figure: Figure
-    points: pd.DataFrame
     caption: str
 
 
@@ -51,8 +52,8 @@ class Section:
     """A part of the page: a text, then figures, then tables."""
 
     title: str
-    tables: tuple[TableItem, ...] = ()
-    figures: tuple[Picture, ...] = ()
+    tables: Sequence[TableItem] = ()
+    figures: Sequence[Picture] = ()
     text: str = ""
 
 
@@ -66,23 +67,16 @@ def catch_report_write_errors(folder: Path) -> Iterator[None]:
         raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
 
 
-def save_pictures(folder: Path, pictures: Iterable[Picture]) -> tuple[Picture, ...]:
-    """Write pictures as figures/STEM.pdf, .svg and .png, their points as .csv, and return them."""
-    saved = tuple(pictures)
-    for picture in saved:
-        save_figure_and_points(picture.figure, folder / "figures", picture.stem, picture.points)
-    return saved
+def save_picture(folder: Path, kind: str, stem: str, figure: Figure, points: pd.DataFrame, **words: str) -> Picture:
+    """Write figures/STEM.pdf, .svg, .png, .csv of the points; return it with the caption of its kind, filled in."""
+    save_figure_and_points(figure, folder / "figures", stem, points)
+    return Picture(stem, CAPTIONS[kind].format(**words))
 
 
 def save_frame(folder: Path, stem: str, frame: pd.DataFrame) -> None:
     """Write tables/STEM.csv, texts quoted that a spreadsheet would take for a formula."""
-    texts = frame.select_dtypes(include=["object", "str"]).columns
-    frame = frame.assign(**{str(name): frame[name].map(_quote_formula) for name in texts})
-    frame.to_csv(folder / "tables" / f"{stem}.csv", index=False, lineterminator="\n")
-
-
-def _quote_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    quoted = frame.replace(r"^(?=[=+\-@\t\r])", "'", regex=True)
+    quoted.to_csv(folder / "tables" / f"{stem}.csv", index=False, lineterminator="\n")
 
 
 def write_page(folder: Path, **parts: Any) -> None:

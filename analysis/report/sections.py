@@ -1,23 +1,26 @@
 """The parts of a report on one sweep: each writes its files and returns the sections that the page shows."""
 
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import paper
-from analysis.figures import bars, rectifiers, sensitivity, tradeoff, training
+from analysis.figures import changes, tradeoff, training
 from analysis.figures.style import list_measured_goals
-from analysis.labels import DEFAULT_DECIMALS, REFERENCE_LABELS, REFERENCE_NOTES, join_names
-from analysis.load.goal_columns import METRIC_NOTES, goal_axis_title
+from analysis.labels import (
+    DEFAULT_DECIMALS,
+    METRIC_NOTES,
+    REFERENCE_LABELS,
+    REFERENCE_NOTES,
+    goal_axis_title,
+    join_names,
+)
 from analysis.load.trials import SELECTION_GOAL_COLUMNS
-from analysis.report.page import Picture, Section, TableItem, save_frame, save_pictures
-from analysis.stats.importance import MIN_SETTINGS_FOR_IMPORTANCE, measure_importance
+from analysis.report.page import Picture, Section, TableItem, save_frame, save_picture
+from analysis.stats.chosen_settings import MIN_SETTINGS_FOR_IMPORTANCE, measure_importance
 from analysis.stats.rectifier_comparison import RectifierComparison
 from analysis.stats.retraining_noise import compare_with_retraining_noise
 from analysis.stats.sweep_results import Results, join_sweep_frames
@@ -31,47 +34,34 @@ IMPORTANCE_CAPTION = (
     "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them "
     f"(PED-ANOVA, arXiv 2304.10255). Studies with fewer than {MIN_SETTINGS_FOR_IMPORTANCE} settings are left out."
 )
-CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
-FIGURE_KINDS: dict[str, tuple[tuple[str, ...], Callable[[pd.DataFrame], pd.DataFrame], Any]] = {
-    "pairs": (("tofu_main", "wmdp", "wmdp_rmu", "muse"), bars.tabulate_gru_pairs, bars),
-    "gamma": (("tofu_gamma",), partial(sensitivity.tabulate_sensitivity, knob="gamma"), sensitivity),
-    "tau": (("tofu_tau",), partial(sensitivity.tabulate_sensitivity, knob="tau"), sensitivity),
+FIGURE_KINDS = {
+    "pairs": (("tofu_main", "wmdp", "wmdp_rmu", "muse"), changes.tabulate_gru_pairs, changes.draw_gru_pairs),
+    "gamma": (("tofu_gamma",), partial(changes.tabulate_sensitivity, knob="gamma"), changes.draw_sensitivity),
+    "tau": (("tofu_tau",), partial(changes.tabulate_sensitivity, knob="tau"), changes.draw_sensitivity),
 }
-"""Pictures of tidy frames: the paper's tables of the same, their points, and the module whose `draw` draws these."""
+"""Pictures of tidy frames: the paper's tables of the same, what lists their points, and what draws these."""
 
 
-class NumbersSource(StrEnum):
-    RUNS = "runs"
-    PAPER = "paper"
-    BOTH = "both"
+def save_split_pictures(
+    folder: Path, kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]
+) -> list[Picture]:
+    """Write a picture for each split, `KIND-SPLIT`."""
+    parts = [(str(split), rows.reset_index(drop=True)) for split, rows in points.groupby("split")]
+    return [save_picture(folder, kind, f"{kind}-{split}", draw(rows), rows, split=split) for split, rows in parts]
 
 
-def caption_picture(kind: str, figure: Figure, points: pd.DataFrame, **words: str) -> Picture:
-    """Return a picture with the caption of its kind, which `words` fill in."""
-    return Picture(kind, figure, points, CAPTIONS[kind].format(**words))
+def draw_gru_figures(frames: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, Figure, pd.DataFrame, str]]:
+    """Yield kind, figure, points and goals of FIGURE_KINDS, where sweeps' tidy frames, by label, have them."""
+    for kind, (tables, list_points, draw) in FIGURE_KINDS.items():
+        frame = join_sweep_frames(frames, {name for table in tables for name in LAYOUTS[table].sweeps.values()})
+        if len(frame) and len(points := list_points(frame)):
+            yield kind, draw(points), points, join_names(goal.short for goal in list_measured_goals(frame))
 
 
-def draw_split_pictures(kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Iterator[Picture]:
-    """Yield a picture for each split, `KIND-SPLIT`."""
-    for split, rows in points.groupby("split"):
-        here = rows.reset_index(drop=True)
-        yield caption_picture(kind, draw(here), here, split=str(split))._replace(stem=f"{kind}-{split}")
-
-
-def draw_gru_pictures(frames: Mapping[str, pd.DataFrame]) -> Iterator[Picture]:
-    """Yield the pictures of tidy rows of runs, given by the kinds of FIGURE_KINDS, where there is something to draw."""
-    for kind, frame in frames.items() if len(frames["pairs"]) else ():
-        _, list_points, module = FIGURE_KINDS[kind]
-        points = list_points(frame if kind == "pairs" else sensitivity.select_rows_around_chosen(frame))
-        if len(points):
-            labels = join_names(goal.short for goal in list_measured_goals(frame))
-            yield caption_picture(kind, module.draw(points), points, labels=labels)
-
-
-def write_tradeoff_figure(results: Results, folder: Path) -> tuple[Picture, ...]:
+def write_tradeoff_figure(results: Results, folder: Path) -> Picture:
     points, goals = tradeoff.tabulate_tradeoff(results), results.goals
     words = {"x": goal_axis_title(goals.removal_goal), "y": goal_axis_title(goals.retention)}
-    return save_pictures(folder, [caption_picture("tradeoff", tradeoff.draw(points, results.rule), points, **words)])
+    return save_picture(folder, "tradeoff", "tradeoff", tradeoff.draw(points, results.rule), points, **words)
 
 
 def write_main_table(results: Results, folder: Path) -> TableItem:
@@ -85,15 +75,15 @@ def write_main_table(results: Results, folder: Path) -> TableItem:
     return TableItem(sheet.table, " ".join(notes))
 
 
-def write_rectifier_figures(comparison: RectifierComparison, folder: Path) -> tuple[Picture, ...]:
+def write_rectifier_figures(comparison: RectifierComparison, folder: Path) -> list[Picture]:
     """Write every rectifier against none, where there are several; return a picture for each split."""
     if not comparison.has_several or comparison.differences.empty:
-        return ()
+        return []
     keys = ["split", "method", "rectifier"]
     save_frame(folder, "rectifiers", comparison.differences.merge(comparison.step_seconds, on=keys))
-    draw = partial(rectifiers.draw_differences, goals=comparison.goals)
-    points = rectifiers.select_drawn_differences(comparison)
-    return save_pictures(folder, draw_split_pictures("rectifiers", points, draw))
+    draw = partial(changes.draw_differences, goals=comparison.goals)
+    points = changes.select_drawn_differences(comparison)
+    return save_split_pictures(folder, "rectifiers", points, draw)
 
 
 def write_supplementary_statistics(results: Results, folder: Path) -> list[Section]:
@@ -116,20 +106,16 @@ def write_supplementary_statistics(results: Results, folder: Path) -> list[Secti
 
 def save_paper_tables_and_figures(
     sweeps: dict[str, Results], folder: Path, both: bool, stem: str = ""
-) -> tuple[list[FilledTable], tuple[Picture, ...]]:
+) -> tuple[list[FilledTable], list[Picture]]:
     """Write into tables/ and figures/ what sweeps of one benchmark, by their labels, have of the paper's."""
     sheets = paper_tables.fill_paper_tables(sweeps, both)
     for sheet in sheets:
         sheet.save(folder / "tables")
-    frames = {
-        kind: join_sweep_frames(
-            {label: one.tidy_frame for label, one in sweeps.items()},
-            {name for table in tables for name in LAYOUTS[table].sweeps.values()},
-        )
-        for kind, (tables, *_) in FIGURE_KINDS.items()
-    }
-    drawn = (picture._replace(stem=f"{stem}{picture.stem}") for picture in draw_gru_pictures(frames))
-    return sheets, save_pictures(folder, drawn)
+    pictures = [
+        save_picture(folder, kind, f"{stem}{kind}", figure, points, labels=labels)
+        for kind, figure, points, labels in draw_gru_figures({label: one.tidy_frame for label, one in sweeps.items()})
+    ]
+    return sheets, pictures
 
 
 def list_table_items(sheets: Iterable[FilledTable]) -> tuple[TableItem, ...]:
@@ -155,8 +141,8 @@ def write_training_figures(results: Results, folder: Path) -> list[Section]:
         ("angles", training.tabulate_angles(measured), training.draw_angles),
     ):
         steps = points.groupby(["split", "method"])["step"].transform("nunique")
-        pictures += save_pictures(folder, draw_split_pictures(kind, points.loc[steps.to_numpy() > 1], draw))
-    return [Section("Along training", figures=tuple(pictures))] if pictures else []
+        pictures += save_split_pictures(folder, kind, points.loc[steps.to_numpy() > 1], draw)
+    return [Section("Along training", figures=pictures)] if pictures else []
 
 
 def write_run_details(results: Results, folder: Path) -> list[Section]:

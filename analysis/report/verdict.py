@@ -6,16 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import (
-    DASH,
-    describe_method,
-    format_by_spec,
-    format_change,
-    format_forget_split,
-    format_number,
-    format_rectifier_name,
-)
-from analysis.load.goal_columns import goal_head
+from analysis import labels
 from analysis.load.trials import describe_mixed_versions, evaluated
 from analysis.stats.chosen_settings import choose_study_setting
 from analysis.stats.rectifier_comparison import RectifierComparison
@@ -63,19 +54,18 @@ def tabulate_rectifier_differences(comparison: RectifierComparison) -> pd.DataFr
     costs = {(row["split"], row["method"], row["rectifier"]): row for row in comparison.step_seconds.to_dict("records")}
     for row in shown.to_dict("records"):
         goal = goals[row["metric"]]
-        line = {"Split": format_forget_split(row["split"])} if several else {}
-        line |= {"Method": describe_method(row["method"], row["rectifier"]), "Goal": goal_head(goal)}
-        line |= {"Without": format_number(row["none"]), "With": format_number(row["value"])}
-        line["Difference"] = format_change(row["difference"], goal.digits)
-        ends = [format_change(row[end], goal.digits) for end in ("low", "high")]
-        line["95% interval"] = DASH if pd.isna(row["low"]) else " to ".join(ends)
+        line = {"Split": labels.format_forget_split(row["split"])} if several else {}
+        line |= {"Method": labels.describe_method(row["method"], row["rectifier"]), "Goal": labels.goal_head(goal)}
+        line |= {"Without": labels.format_number(row["none"]), "With": labels.format_number(row["value"])}
+        line["Difference"] = labels.format_change(row["difference"], goal.digits)
+        ends = [labels.format_change(row[end], goal.digits) for end in ("low", "high")]
+        line["95% interval"] = labels.DASH if pd.isna(row["low"]) else " to ".join(ends)
         line["Seeds"] = f"{row['n']}"
         if comparison.has_several:
+            line["Adjusted p"] = labels.format_by_spec(row["adjusted"], ".2g")
             cost = costs[row["split"], row["method"], row["rectifier"]]
-            line["Adjusted p"] = format_by_spec(row["adjusted"], ".2g")
-            line["Seconds of a step"] = (
-                f"{format_by_spec(cost['seconds'], '.3g')} (x {format_by_spec(cost['slower'], '.2f')})"
-            )
+            slower = labels.format_by_spec(cost["slower"], ".2f")
+            line["Seconds of a step"] = f"{labels.format_by_spec(cost['seconds'], '.3g')} (x {slower})"
         line["Clear?"] = {1.0: "better", -1.0: "worse", 0.0: "no"}.get(row["sign"], "too few seeds")
         rows.append(line)
     return pd.DataFrame(rows, dtype="str")
@@ -104,7 +94,7 @@ def describe_verdict(comparison: RectifierComparison) -> str:
             of = f"{len(rows)}{'' if texts else ' comparisons'}"
             texts.append(f"{goal.short} is {how}better in {better} of {of} and worse in {worse}")
     names, least, most = set(counted["rectifier"]), min(counted["n"]), max(counted["n"])
-    whose = format_rectifier_name(str(*names)) if len(names) == 1 else "a rectifier"
+    whose = labels.format_rectifier_name(str(*names)) if len(names) == 1 else "a rectifier"
     seeds = format_count(most, "seed") if least == most else f"{least} to {most} seeds"
     if known.empty:
         tested = max(MIN_TEST_SEEDS, math.ceil(1 + math.log2(len(names) / ALPHA)))  # m rectifiers: m 2 / 2^n <= ALPHA
@@ -122,15 +112,17 @@ def describe_recommended_methods(results: Results) -> str:
     for split, rows in results.chosen.groupby("benchmark.split"):
         for best in choose_study_setting(rows, rule).to_dict("records"):
             share = f", {best[y.metric] / best['original']:.1%} of the original's" if best["original"] > 0 else ""
-            whose = describe_method(best["method"], best["rectifier.name"])
-            numbers = (f"{goal.short} {format_number(best[goal.metric], goal.digits)}" for goal in (x, y))
+            whose = labels.describe_method(best["method"], best["rectifier.name"])
+            numbers = (f"{goal.short} {labels.format_number(best[goal.metric], goal.digits)}" for goal in (x, y))
             seeds = format_count(best["n"], "seed")
             how = f"has the {x.best} {x.short}"
             if rule.rule == "highest_utility" or (rule.rule == "utility_floor" and not best["kept"]):
                 how = f"keeps most {y.short}"
             elif rule.rule == "utility_floor":
                 how += f" of those that keep {rule.share:.0%} of {y.short}"
-            parts.append(f"{format_forget_split(str(split))}: {whose} {how}, {' at '.join(numbers)}{share} ({seeds}).")
+            parts.append(
+                f"{labels.format_forget_split(str(split))}: {whose} {how}, {' at '.join(numbers)}{share} ({seeds})."
+            )
     return " ".join(parts)
 
 
@@ -189,8 +181,7 @@ def describe_shortfalls(results: Results) -> Iterator[str]:
         yield f"{kept} of the original model's {goals.retention.short}: below that, forgetting is damage."
     if goals.benchmark == "tofu" and max(chosen["forget_quality"], default=0) < (enough := math.log(ALPHA)):
         best: Any = chosen.loc[chosen["forget_quality"].idxmax()]
-        whose = (
-            f"{format_number(best['forget_quality'], 2)} ({describe_method(best['method'], best['rectifier.name'])})"
-        )
+        whose = labels.describe_method(best["method"], best["rectifier.name"])
+        found = f"{labels.format_number(best['forget_quality'], 2)} ({whose})"
         least = f"it takes {enough:.2f} to pass for a model that never saw the rows (p = {ALPHA:g})"
-        yield f"No chosen setting forgets enough: the best FQ is {whose}, and {least}."
+        yield f"No chosen setting forgets enough: the best FQ is {found}, and {least}."

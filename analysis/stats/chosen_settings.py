@@ -1,20 +1,26 @@
-"""Which trial speaks for a method: averages over seeds and the selection rule."""
+"""Which setting speaks for a method, by averages over seeds and the selection rule; and which settings decide goals."""
 
 import math
+import warnings
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.labels import order_methods, order_rectifiers
-from analysis.load.goal_columns import Goals, goals_of_runs
+from analysis.labels import Goals, format_setting_value, goals_of_runs, order_methods, order_rectifiers
 from analysis.load.trials import SELECTION_GOAL_COLUMNS, STRENGTH_COLUMNS, evaluated, settings
 from trainables.benchmarks.selection import Candidate, average_over_seeds, describe_rule, pick_candidate
 from trainables.config.settings import Selection
+from trainables.config.types import LOG_SCALE_MIN_RATIO
 
 STUDY_COLUMNS = ["benchmark.split", "method", "rectifier.name"]
 SHORT_NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier"}
 SHORT_NAMES |= {f"rectifier.{name}": name for name in ("gamma", "tau")}
 """What tidy frames and figures call the columns of `load.trials.load`."""
+MIN_SETTINGS_FOR_IMPORTANCE = 10
+BEST_SETTINGS_SHARE = 0.25
+"""The share of a study's settings whose values are compared with those of all (PED-ANOVA's target quantile)."""
+IMPORTANCE_COLUMNS = [*STUDY_COLUMNS, "metric", "setting", "importance", "settings"]
 
 
 def describe_report_rule(goals: Goals, rule: Selection) -> str:
@@ -44,10 +50,8 @@ def average_settings_over_seeds(runs: pd.DataFrame, rule: Selection) -> pd.DataF
     asked = able & runs["seed"].isin(rule.seeds)
     counting = runs.loc[asked if asked.any() else able]
     averages = average_over_seeds({str(key): _candidates(trials) for key, trials in counting.groupby("configuration")})
-    choice = pd.DataFrame(
-        [(one.key, one.removal, one.utility) for one in averages], columns=["configuration", *SELECTION_GOAL_COLUMNS]
-    )
-    choice = choice.set_index("configuration").astype(float)
+    choice = pd.DataFrame(averages, columns=["key", "removal", "utility"]).set_index("key").astype(float)
+    choice.columns = SELECTION_GOAL_COLUMNS
     reported = mark_reported_trials(runs, rule)
     runs, able = runs.loc[reported], able & reported
     shown = list(dict.fromkeys([*goals.metrics, goals.removal_goal.metric]))
@@ -135,3 +139,53 @@ def describe_varied_settings(runs: pd.DataFrame) -> dict[str, str]:
     rows = settings(runs).reindex(columns=columns)
     texts = [", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True)) for row in rows.to_numpy()]
     return dict(zip(rows.index, texts, strict=True))
+
+
+def measure_importance(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each study, goal and setting that the study varied: `importance`, shares that sum to 1.
+
+    It is the share in what tells the best quarter of a study's settings, in that goal, from all of them (PED-ANOVA,
+    Watanabe et al., IJCAI 2023, arXiv 2304.10255), of studies with at least MIN_SETTINGS_FOR_IMPORTANCE settings.
+    """
+    if not evaluated(runs).to_numpy().any():
+        return pd.DataFrame(columns=IMPORTANCE_COLUMNS)
+    means, table, rows = sort_studies(average_settings_over_seeds(runs, Selection())), settings(runs), []
+    study: Any
+    for study, found in means.groupby(STUDY_COLUMNS, sort=False):
+        values = table.loc[found["configuration"]].set_axis(found.index)
+        varied = values.loc[:, values.map(str).nunique() > 1]
+        for goal in goals_of_runs(runs).all_goals:
+            gains: Any = goal.upward_value(1) * found[goal.metric].dropna()
+            if len(gains) < MIN_SETTINGS_FOR_IMPORTANCE or gains.nunique() < 2:
+                continue
+            for name, share in _compare_best(varied.loc[gains.index], gains).items():
+                rows.append([*study, goal.metric, name, share, len(gains)])
+    return pd.DataFrame(rows, columns=IMPORTANCE_COLUMNS)
+
+
+def _compare_best(points: pd.DataFrame, gains: pd.Series) -> dict[str, float]:
+    """Return Optuna's importance of each setting for gains of which more is better."""
+    import optuna
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    columns: dict[str, Any] = {}
+    distributions: dict[str, Any] = {}
+    for name in map(str, points):
+        values: Any = points[name]
+        numbers: Any = pd.to_numeric(values, errors="coerce")
+        if numbers.notna().all() and values.map(type).ne(bool).all():
+            columns[name] = values = values.astype(float)
+            wide = values.min() > 0 and values.max() >= LOG_SCALE_MIN_RATIO * values.min()
+            distributions[name] = FloatDistribution(values.min(), values.max(), log=bool(wide))
+        else:
+            columns[name] = values.map(lambda value: value if isinstance(value, str) else format_setting_value(value))
+            distributions[name] = CategoricalDistribution(sorted(columns[name].unique()))
+    study = optuna.create_study(direction="maximize")
+    for place, gain in gains.items():
+        params = {name: values[place] for name, values in columns.items()}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=float(gain)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=BEST_SETTINGS_SHARE)
+        return optuna.importance.get_param_importances(study, evaluator=evaluator)

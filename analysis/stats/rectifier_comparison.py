@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.labels import order_rectifiers
 from analysis.load.trials import evaluated, list_uwc_mixtures
-from analysis.stats import row_bootstrap, significance
+from analysis.stats import significance
 from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_COLUMNS, mark_reported_trials
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import Goal
@@ -57,9 +57,8 @@ class RectifierComparison:
         sign: 1 better, -1 worse, 0 neither, NaN without a test.
         """
         rows = []
-        key: Any
-        for key, group in self.values.groupby(SPLIT_METHOD_COLUMNS, sort=False):
-            study = dict(zip(SPLIT_METHOD_COLUMNS, map(str, key), strict=True))
+        for (split, method), group in self.values.groupby(SPLIT_METHOD_COLUMNS, sort=False):
+            study = {"split": split, "method": method}
             sides: dict[str, Any] = {str(name): side.set_index("seed") for name, side in group.groupby("rectifier")}
             plain = sides.pop("none", pd.DataFrame(columns=group.columns))
             for name in order_rectifiers(sides):
@@ -89,18 +88,18 @@ class RectifierComparison:
         return row | {"below": 0 if goal.metric.startswith(FQ_AT_PREFIX) else int(below.sum())}
 
     @cached_property
-    def _resampled(self) -> dict[str, row_bootstrap.Array]:
+    def _resampled(self) -> dict[str, significance.Array]:
         results, known = self.results, self.results.resampled_utilities
         compared = [key for key in self.values["id"] if key not in known]
         trials = results.runs.loc[results.runs["id"].isin(compared)].dropna(subset=[results.goals.retention.metric])
-        return known | row_bootstrap.resample_utilities_by_trial(trials, results.store, results.rule.halves)
+        return known | significance.resample_utilities_by_trial(trials, results.store, results.rule.halves)
 
     @cached_property
     def step_seconds(self) -> pd.DataFrame:
         """Return `seconds` of a training step of each, medians over seeds; slower: how many times none's."""
         found = self.values.groupby([*SPLIT_METHOD_COLUMNS, "rectifier"], sort=False)["seconds"].median().reset_index()
-        plain = found.loc[found["rectifier"] == "none"].set_index(SPLIT_METHOD_COLUMNS)["seconds"].to_dict()
-        base = [plain.get((row["split"], row["method"]), math.nan) for row in found.to_dict("records")]
+        plain = found["seconds"].where(found["rectifier"] == "none")
+        base = plain.groupby([found[name] for name in SPLIT_METHOD_COLUMNS]).transform("first")
         return found.assign(slower=found["seconds"] / base)
 
 

@@ -1,24 +1,19 @@
 """The noise of retraining: retain models that differ by their seed alone, as a band for the numbers of trials."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from analysis.load.trials import read_trial_parquet
+from analysis.stats.significance import Array
+from analysis.stats.sweep_results import Results
 from trainables.benchmarks.tofu import aggregates
 from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
 
-if TYPE_CHECKING:
-    from analysis.stats.sweep_results import Results
-
-Array = NDArray[np.float64]
 MARGIN_BIN_COUNT, MAX_MARGIN, MIN_BIN_PROBABILITY = 20, 100.0, 1e-5
 """Of KLoM: bins of a histogram, the largest margin, and the least frequency that is divided by."""
 
@@ -58,7 +53,7 @@ def compare_with_retraining_noise(results: Results) -> pd.DataFrame:
     highest of the retain models, each against the others; `within`: utility is between them, quality not below.
     """
     found, metric = [], results.goals.retention.metric
-    for split, models in results.retrained.groupby("split") if len(results.retrained) else ():
+    for split, models in results.retrained.groupby("split"):
         own = results.chosen_trials.loc[results.chosen_trials["benchmark.split"] == split]
         read = _read_rows(results.store, map(results.store.evaluation, models["evaluation"]), own)
         if len(read) < 3:
@@ -94,8 +89,8 @@ def _read_rows(store: Storage, folders: Iterable[Path], trials: Any) -> list[tup
     guards = [aggregates.EPSILON_BY_DIALECT[one] for one in trials.get("benchmark.dialect", ())]
     found = []
     for folder in folders if guards and set(trials["benchmark.name"]) == {"tofu"} else ():
-        if (table := read_trial_parquet(store, folder / ROWS, ["task", *columns])) is not None:
-            losses = aggregates.mean_token_losses(records := table.to_pylist(), "forget", "answer")
+        if records := read_trial_parquet(store, folder / ROWS, ["task", *columns]).to_pylist():
+            losses = aggregates.mean_token_losses(records, "forget", "answer")
             margins = -losses - np.log(-np.expm1(-np.maximum(losses, 1e-12)))
             found.append((aggregates.truth_ratios(records, "forget", guards[0]), margins))
     return found

@@ -1,20 +1,35 @@
-"""Whether seeds tell two sides apart: differences, intervals and tests."""
+"""How sure numbers are: whether seeds tell two sides apart, and how much utility hangs on its evaluation rows."""
 
+import contextlib
+import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis.labels import DEFAULT_DECIMALS
-from analysis.stats.row_bootstrap import Array, percentile_interval
+from analysis.load.trials import read_trial_parquet
+from trainables import benchmarks
 from trainables.benchmarks import Goal
+from trainables.config.settings import Benchmark
+from trainables.storage.file_names import ROWS
+from trainables.storage.folder_storage import Storage
 
+log = logging.getLogger(__name__)
+
+Array = NDArray[np.float64]
 MIN_TEST_SEEDS, MIN_SEEDS_FOR_DIRECTION, ALPHA = 5, 3, 0.05
 """Seeds below which nothing is tested, and below which nothing is called clear; all tests' error rate together."""
 RESAMPLE_COUNT, MAX_SIGN_FLIPS, RESAMPLING_SEED = 2000, 2**14, 0
-"""Bootstrap samples; sign flips, all 2^n up to 14 seeds, else so many at random; the seed of both."""
+"""Bootstrap samples of seeds; sign flips, all 2^n up to 14 seeds, else so many at random; the seed of both."""
+ROW_RESAMPLE_COUNT = 1000
+"""Bootstrap samples of evaluation rows."""
+UTILITY_TOLERANCE = 1e-6
+"""Numbers from rows and from a result that are further apart are not of the same evaluation."""
 KS_COLUMNS = ["forget_quality_ks", "forget_rows"]
 """D of the KS test behind a forget quality, and n, the rows of each of its two samples: D is a multiple of 1/n."""
 
@@ -104,3 +119,58 @@ def summarise_differences(differences: Sequence[float]) -> dict[str, float]:
     ends = stats.bootstrap((gains,), np.mean, n_resamples=RESAMPLE_COUNT, confidence_level=1 - ALPHA, **shared)
     low, high = map(float, ends.confidence_interval)
     return {"low": low, "high": high, "p": float(tested.pvalue), "effect": mean / float(gains.std(ddof=1))}
+
+
+def resample_utilities_by_trial(trials: pd.DataFrame, store: Storage, halves: bool = False) -> dict[str, Array]:
+    """Return `resample_utility` of these rows of `runs.load` by their id; `halves`: of the second half of the rows."""
+    found = {str(trial["id"]): _resample_trial(trial, store, halves) for trial in trials.to_dict("records")}
+    return {key: utilities for key, utilities in found.items() if utilities is not None}
+
+
+def _resample_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) -> Array | None:
+    kind = benchmarks.get_benchmark(trial["benchmark.name"])
+    asked = trial["benchmark.tasks"] if isinstance(trial.get("benchmark.tasks"), list) else ()
+    benchmark = Benchmark(name=kind.name, dialect=trial["benchmark.dialect"], tasks=tuple(asked))
+    table = read_trial_parquet(store, store.trial(trial["id"]) / ROWS, ["task", "index", *kind.UTILITY_COLUMNS])
+    if not (records := table.to_pylist()):
+        return None
+    with contextlib.suppress(LookupError, TypeError, ValueError):  # columns of another kind
+        found = kind.utility_by_row(benchmark, benchmarks.every_other(records, 1) if halves else records)
+        if not found or abs(harmonic_utility(found) - trial[kind.GOALS[-1].metric]) < UTILITY_TOLERANCE:
+            return resample_utility(found) if found else None
+    log.warning("trials/%s/%s gives another %s than result.json: left out", trial["id"], ROWS, kind.GOALS[-1].short)
+    return None
+
+
+def harmonic_utility(parts: Sequence[Array]) -> float:
+    """Return the harmonic mean of the means of all columns: (rows, numbers) of each set of rows. 0 where one is 0."""
+    return float(_harmonic(np.concatenate([part.mean(axis=0) for part in parts])[None, :])[0])
+
+
+def resample_utility(parts: Sequence[Array]) -> Array:
+    """Return the utility over ROW_RESAMPLE_COUNT resamples of rows, within each set, all numbers of a row together.
+
+    Sets of as many rows are drawn alike in every trial: differences of two trials are of the same rows.
+    """
+    means = [_count_draws(len(part), place) @ part / len(part) for place, part in enumerate(parts)]
+    return _harmonic(np.concatenate(means, axis=1))
+
+
+def percentile_interval(utilities: Array) -> tuple[float, float]:
+    """Return the 95 % percentile interval of utilities, or of differences of two, over resamples."""
+    confidence = 1 - ALPHA
+    low, high = np.quantile(utilities, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
+
+
+@lru_cache(maxsize=8)
+def _count_draws(rows: int, place: int) -> Array:
+    """Return how often each row of a set is drawn in each resample: (ROW_RESAMPLE_COUNT, rows)."""
+    dice = np.random.default_rng([RESAMPLING_SEED, place])
+    return dice.multinomial(rows, np.full(rows, 1 / rows), ROW_RESAMPLE_COUNT).astype(np.float64)
+
+
+def _harmonic(values: Array) -> Array:
+    """Return the harmonic mean of each line; 0 where one of its numbers is 0."""
+    with np.errstate(divide="ignore"):
+        return values.shape[1] / (1 / values).sum(axis=1)

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import REFERENCE_LABELS, format_setting_value, takes_setting
-from analysis.load.goal_columns import Goals, goals_of_runs
+from analysis.labels import REFERENCE_LABELS, Goals, format_setting_value, goals_of_runs, takes_setting
 from analysis.load.trials import evaluated, list_uwc_mixtures, load, references
-from analysis.stats import chosen_settings, row_bootstrap, significance
+from analysis.stats import chosen_settings, significance
 from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_COLUMNS, describe_varied_settings, sort_studies
 from trainables.config.settings import Selection
 from trainables.robustness.attack_results import read_trial_recovery
@@ -40,7 +39,7 @@ class Results:
     models: pd.DataFrame
     rule: Selection
     store: Storage
-    retrained: pd.DataFrame = field(default_factory=pd.DataFrame)
+    retrained: pd.DataFrame
     """The retain models of all seeds, where there are several; `models` has the first alone."""
 
     @cached_property
@@ -63,10 +62,10 @@ class Results:
         return chosen_settings.sort_studies(self.runs.loc[kept].sort_values("seed", kind="stable"))
 
     @cached_property
-    def resampled_utilities(self) -> dict[str, row_bootstrap.Array]:
+    def resampled_utilities(self) -> dict[str, significance.Array]:
         """Return the utility of each of `chosen_trials` over resamples of its rows, by id, as far as rows are there."""
         trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
-        return row_bootstrap.resample_utilities_by_trial(trials, self.store, self.rule.halves)
+        return significance.resample_utilities_by_trial(trials, self.store, self.rule.halves)
 
     @cached_property
     def chosen_values(self) -> pd.DataFrame:
@@ -78,7 +77,7 @@ class Results:
         beside = significance.KS_COLUMNS if self.goals.removal_goal.metric == "forget_quality" else []
         columns = ["split", "method", "rectifier", "gamma", "tau", "strength", "seed", *metrics, *beside, "id"]
         trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
-        bounds = {key: row_bootstrap.percentile_interval(found) for key, found in self.resampled_utilities.items()}
+        bounds = {key: significance.percentile_interval(found) for key, found in self.resampled_utilities.items()}
         low, high = ([bounds.get(key, (math.nan, math.nan))[end] for key in trials["id"]] for end in (0, 1))
         return trials.rename(columns=chosen_settings.SHORT_NAMES).reindex(columns=columns).assign(low=low, high=high)
 
@@ -126,7 +125,7 @@ class Results:
 def read_results(sweep: SweepFile, storage: Storage) -> Results:
     models = references(sweep.label, storage)
     again = models["role"] == RETRAINED
-    retrained = models.loc[again | (models["role"] == "retain")] if again.to_numpy().any() else pd.DataFrame()
+    retrained = models.loc[models["role"].isin(["retain", RETRAINED]) & again.any()]
     kept = models.loc[~again].reset_index(drop=True)
     return Results(load(sweep.label, storage), kept, sweep.selection, storage, retrained)
 

@@ -7,6 +7,7 @@ import pandas as pd
 
 from analysis.labels import (
     DASH,
+    Goals,
     describe_method,
     describe_settings,
     format_forget_split,
@@ -14,16 +15,14 @@ from analysis.labels import (
     join_names,
     method_label,
 )
-from analysis.load.goal_columns import Goals
-from analysis.stats import row_bootstrap
 from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_COLUMNS, list_varied_settings
-from analysis.stats.significance import KS_COLUMNS
+from analysis.stats.significance import KS_COLUMNS, ROW_RESAMPLE_COUNT
 from analysis.stats.sweep_results import Results
 from trainables.storage.file_names import EVALUATED_STATUSES
 
 MISSING_HALVES_TEXT = "metrics on either half of the evaluation rows, which the selection rule asks for"
 SEEDS_CAPTION = (
-    f"95% of rows: percentile bootstrap interval of utility over {row_bootstrap.RESAMPLE_COUNT:,} resamples of the "
+    f"95% of rows: percentile bootstrap interval of utility over {ROW_RESAMPLE_COUNT:,} resamples of the "
     "evaluation rows, which says nothing about other seeds. On TOFU, KS D: the distance between the two models' truth "
     "ratios, over n rows of each."
 )
@@ -72,14 +71,9 @@ def list_chosen_settings(results: Results) -> pd.DataFrame:
 def tabulate_recovered_shares(points: pd.DataFrame) -> pd.DataFrame:
     """Return what each attack's last step brought back of each chosen setting (`Results.recovered_shares`)."""
     rows, last = [], points["step"] == points.groupby("attack")["step"].transform("max")
-    key: Any
-    for key, own in points.loc[last].groupby(["split", "method", "rectifier"], sort=False):
-        split, method, rectifier = map(str, key)
-        row = {
-            "Split": format_forget_split(split),
-            "Method": describe_method(method, rectifier),
-            "n": f"{own['attacked'].max()}",
-        }
+    for (split, method, rectifier), own in points.loc[last].groupby(["split", "method", "rectifier"], sort=False):
+        row = {"Split": format_forget_split(str(split)), "Method": describe_method(str(method), str(rectifier))}
+        row["n"] = f"{own['attacked'].max()}"
         for one in own.to_dict("records"):
             spread = "" if pd.isna(one["share_sd"]) else f" ± {100 * one['share_sd']:.0f}"
             row[one["title"]] = DASH if pd.isna(one["share"]) else f"{100 * one['share']:.0f}{spread} %"
@@ -114,34 +108,21 @@ def tabulate_seeds(results: Results) -> pd.DataFrame:
 def tabulate_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     """Return `measure_importance` as texts: one row for each study and setting, one column for each goal."""
     rows: list[dict[str, Any]] = []
-    key: Any
-    for key, part in frame.groupby([*STUDY_COLUMNS, "setting"], sort=False):
-        split, method, rectifier, setting = map(str, key)
+    for (split, method, rectifier, setting), part in frame.groupby([*STUDY_COLUMNS, "setting"], sort=False):
         shares = dict(zip(part["metric"], part["importance"], strict=True))
-        told = {goal.short: f"{shares[goal.metric]:.0%}" if goal.metric in shares else DASH for goal in goals.all_goals}
-        found = {
-            "Split": format_forget_split(split),
-            "Method": describe_method(method, rectifier),
-            "Setting": setting,
-            **told,
-        }
-        rows.append(found | {"Settings": f"{part['settings'].max()}", "order": -max(shares.values())})
+        row = {"Split": format_forget_split(str(split)), "Method": describe_method(str(method), str(rectifier))}
+        row["Setting"] = setting
+        for goal in goals.all_goals:
+            row[goal.short] = f"{shares[goal.metric]:.0%}" if goal.metric in shares else DASH
+        rows.append(row | {"Settings": f"{part['settings'].max()}", "order": -max(shares.values())})
     listed = pd.DataFrame(rows).sort_values(["Split", "Method", "order"], kind="stable")
     return listed.drop(columns="order").astype("str")
 
 
 def list_trials(results: Results) -> pd.DataFrame:
     """Return every trial with the settings that vary, its goals and status."""
-    goals, names = results.goals, ["split", "method", "rectifier", "gamma", "tau", "strength"]
-    columns = [
-        *names,
-        *list_varied_settings(results.runs),
-        *goals.metrics,
-        goals.removal_goal.metric,
-        "seed",
-        "status",
-        "id",
-    ]
+    columns = ["split", "method", "rectifier", "gamma", "tau", "strength", *list_varied_settings(results.runs)]
+    columns += [*results.goals.metrics, results.goals.removal_goal.metric, "seed", "status", "id"]
     trials: Any = results.runs.rename(columns=SHORT_NAMES)[list(dict.fromkeys(columns))]
     return trials.assign(method=trials["method"].map(method_label, na_action="ignore"))
 

@@ -8,19 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import paper
-from analysis.labels import (
-    DASH,
-    REFERENCE_LABELS,
-    TASK_VECTOR_METHODS,
-    describe_method,
-    format_by_spec,
-    method_label,
-    normalise_gamma_tau,
-    order_names,
-    table_row_label,
-)
-from analysis.load.goal_columns import list_goals_of_benchmark
+from analysis import labels, paper
 from analysis.stats.sweep_results import MIXTURE_CHECK_COLUMNS, RUNS_SOURCE, Results, join_sweep_frames
 from analysis.tables.markdown_latex import BOLD_NOTES, Cell, Table, to_latex, to_markdown
 from analysis.tables.table_definitions import LAYOUTS, Layout, make_uwc_layout
@@ -35,7 +23,7 @@ UNEQUAL_NOTE = (
     f"{UNEQUAL_MARK} not at equal MU: a seed missed the target, keeps more than it without any mixing (w = 1), or has "
     "an MU that is not monotone in w (then the largest w at the target was taken). The CSV says which."
 )
-BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the paper's for the same split and setting."
+BESIDE = "Under each number the paper's, and ours less it; —: none of the paper's for the same split and setting."
 
 
 @dataclass(frozen=True)
@@ -75,14 +63,14 @@ def fill_paper_tables(sweeps: Mapping[str, Results], beside: bool = False) -> li
     if len(sweeps) > 1 and "tofu_main" in layouts:
         layouts[free.table] = free
     sheets = []
-    for layout in (layouts[table] for table in order_names(layouts, LAYOUTS)):
+    for layout in (layouts[table] for table in labels.order_names(layouts, LAYOUTS)):
         filling = dict(sweeps)
         if layout.table == free.table:  # WGA's trials with a retain term are no part of it
             trials = {label: select_retain_free_trials(one.runs) for label, one in sweeps.items()}
             filling = {label: replace(sweeps[label], runs=runs) for label, runs in trials.items() if len(runs)}
         frames = {label: one.tidy_frame for label, one in filling.items()}
         sheets.append(fill_table(layout, join_sweep_frames(frames, set(layout.sweeps.values())), beside))
-    return [sheet for sheet in sheets if not set(sheet.numbers["method"]) <= set(REFERENCE_LABELS)]
+    return [sheet for sheet in sheets if not set(sheet.numbers["method"]) <= set(labels.REFERENCE_LABELS)]
 
 
 def select_retain_free_trials(runs: pd.DataFrame) -> pd.DataFrame:
@@ -104,11 +92,11 @@ def list_tables_of_sweep(sweep: str) -> dict[str, str]:
 
 def find_layouts(frame: pd.DataFrame) -> list[Layout]:
     """Return the layouts of what a tidy frame of runs holds."""
-    rows = frame.loc[~frame["method"].isin(REFERENCE_LABELS)]
+    rows = frame.loc[~frame["method"].isin(labels.REFERENCE_LABELS)]
     if rows.empty:
         return []
     benchmark, methods = rows["benchmark"].iloc[0], set(rows["method"])
-    mixed, vectors = rows["target"].notna(), rows["method"].isin(TASK_VECTOR_METHODS)
+    mixed, vectors = rows["target"].notna(), rows["method"].isin(labels.TASK_VECTOR_METHODS)
     rectifiers, gru = set(rows.loc[~vectors, "rectifier"]), rows.loc[~mixed & (rows["rectifier"] == "gru")]
     filled = {
         "wmdp": bool(methods - {"rmu"}),
@@ -134,7 +122,7 @@ def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False)
     rows = _select(layout, frame)
     forms = {measure.metric: measure.form for measure in layout.measures}
     pairs = zip(rows["value"].tolist(), rows["metric"], strict=True)
-    rows["printed"] = [format_by_spec(value, forms.get(metric, ".4f")) for value, metric in pairs]
+    rows["printed"] = [labels.format_by_spec(value, forms.get(metric, ".4f")) for value, metric in pairs]
     values: Any = pd.to_numeric(rows["printed"], errors="coerce")
     rows["bold"] = _mark_best(layout, rows, values)
     rows["paper"] = rows["difference"] = math.nan
@@ -151,11 +139,9 @@ def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False)
 def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of this table, `target` and `setting` as texts."""
     is_reference, mixed = frame["method"].isin(layout.references), frame["target"].notna()
-    is_method = ~frame["method"].isin([*REFERENCE_LABELS, *layout.apart])
+    is_method = ~frame["method"].isin([*labels.REFERENCE_LABELS, *layout.apart])
     if layout.only:
         is_method &= frame["method"].isin(layout.methods)
-    if layout.rectifiers:
-        is_method &= frame["rectifier"].isin(layout.rectifiers)
     rows = frame.loc[(is_reference & ~mixed) | (is_method & (mixed == layout.mixed))]
     targets = ["" if pd.isna(target) else f"{target:g}" for target in rows["target"]]
     rows = rows.assign(target=targets, setting="", at="")
@@ -171,8 +157,8 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
 
 def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
     """Return each method's rows along the axis, at the chosen row's value of the other setting (`at`)."""
-    settings = [normalise_gamma_tau(value) for value in rows[layout.axis or ""]]
-    rows = rows.assign(setting=settings, at=[normalise_gamma_tau(value) for value in rows[layout.held_setting]])
+    settings = [labels.normalise_gamma_tau(value) for value in rows[layout.axis or ""]]
+    rows = rows.assign(setting=settings, at=[labels.normalise_gamma_tau(value) for value in rows[layout.held_setting]])
     kept = [rows.iloc[:0]]
     for _, line in rows.groupby(["backbone", "split", "method"], sort=False):
         line = line.sort_values("chosen", ascending=False, kind="stable")
@@ -184,17 +170,17 @@ def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
 def _mark_best(layout: Layout, rows: pd.DataFrame, values: pd.Series) -> pd.Series:
     """Return which values are best, as printed, among their rivals; no utility of 0 is."""
     signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
-    score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(REFERENCE_LABELS))
+    score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(labels.REFERENCE_LABELS))
     among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
     groups = score.groupby([rows[name] for name in among])
-    kept = [list_goals_of_benchmark(name).retention.metric for name in rows["benchmark"].unique()]
+    kept = [labels.list_goals_of_benchmark(name).retention.metric for name in rows["benchmark"].unique()]
     lost = rows["metric"].isin(kept) & (values == 0)
     return (score == groups.transform("max")) & groups.transform("count").gt(1) & ~lost
 
 
 def lay_out_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> Table:
     """Return the rows of `select_table_rows` as a table. `ours`: of runs."""
-    counts = rows.loc[~rows["method"].isin(REFERENCE_LABELS) & (rows["n"] > 0), "n"].mode()
+    counts = rows.loc[~rows["method"].isin(labels.REFERENCE_LABELS) & (rows["n"] > 0), "n"].mode()
     usual = int(counts.max()) if ours and len(counts) else None  # how many seeds most numbers rest on
     compared = bool(rows["paper"].notna().any())
     down, across = ["method", "target", "rectifier"], ["backbone", "split", "metric"]
@@ -213,18 +199,18 @@ def lay_out_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> Table:
     if not layout.axis:  # above `w/ GRU` stands its method
         keys = pd.concat([keys, keys.assign(rectifier="none")])
     lines, columns = _sort_keys(keys, layout), _sort_keys(shown[across], layout)
-    grid = [[cells.get((line, column), Cell(DASH)) for column in columns] for line in lines]
-    labels = [_label_row(dict(zip(down, line, strict=True)), layout) for line in lines]
+    grid = [[cells.get((line, column), Cell(labels.DASH)) for column in columns] for line in lines]
+    heads = [_label_row(dict(zip(down, line, strict=True)), layout) for line in lines]
     doubts = [UNEQUAL_NOTE] * any(UNEQUAL_MARK in cell.marks for cell in cells.values())
     notes = (*_list_notes(layout, rows, usual), *doubts, *layout.notes)
-    return Table(pd.DataFrame(grid, index=labels, columns=_head_columns(columns, layout)), notes)
+    return Table(pd.DataFrame(grid, index=heads, columns=_head_columns(columns, layout)), notes)
 
 
 def _sort_keys(keys: pd.DataFrame, layout: Layout) -> list[tuple[str, ...]]:
     """Return the different rows in the order of the table: as its layout names things, others below."""
     orders: dict[str, Any] = {
         "backbone": layout.sweeps,
-        "method": [*REFERENCE_LABELS, *layout.methods, *METHODS],
+        "method": [*labels.REFERENCE_LABELS, *layout.methods, *METHODS],
         "rectifier": RECTIFIERS,
         "metric": layout.metrics,
     }
@@ -232,7 +218,7 @@ def _sort_keys(keys: pd.DataFrame, layout: Layout) -> list[tuple[str, ...]]:
     def rank(column: pd.Series) -> pd.Series:
         if column.name == "setting":
             return pd.Series(pd.to_numeric(column, errors="coerce")).fillna(math.inf)
-        return column.map(order_names(column, orders.get(str(column.name), ())).index)
+        return column.map(labels.order_names(column, orders.get(str(column.name), ())).index)
 
     ordered = keys.drop_duplicates().sort_values(list(keys), key=rank)
     return list(ordered.itertuples(index=False, name=None))
@@ -241,9 +227,9 @@ def _sort_keys(keys: pd.DataFrame, layout: Layout) -> list[tuple[str, ...]]:
 def _label_row(key: Mapping[str, str], layout: Layout) -> str:
     if layout.axis:
         head = next(measure.head for measure in layout.measures if measure.metric == key["metric"])
-        return f"{describe_method(key['method'], 'gru')}, {head}"
+        return f"{labels.describe_method(key['method'], 'gru')}, {head}"
     share = f" ({float(key['target']):.0%})" if key["target"] else ""
-    return table_row_label(key["method"], key["rectifier"]) + share
+    return labels.table_row_label(key["method"], key["rectifier"]) + share
 
 
 def _head_columns(columns: list[tuple[str, ...]], layout: Layout) -> pd.MultiIndex:
@@ -259,17 +245,17 @@ def _head_columns(columns: list[tuple[str, ...]], layout: Layout) -> pd.MultiInd
 
 def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubt: str, compared: bool) -> Cell:
     """Return a number's cell. `usual`: how many seeds the notes state; `compared`: with the paper's number."""
-    if row["printed"] == DASH:
-        return Cell(DASH)
+    if row["printed"] == labels.DASH:
+        return Cell(labels.DASH)
     form = next(measure.form for measure in layout.measures if measure.metric == row["metric"])
-    unusual = usual is not None and row["n"] != usual and row["method"] not in REFERENCE_LABELS
-    spread = "" if pd.isna(row["sd"]) else f" ± {format_by_spec(row['sd'], form)}"
+    unusual = usual is not None and row["n"] != usual and row["method"] not in labels.REFERENCE_LABELS
+    spread = "" if pd.isna(row["sd"]) else f" ± {labels.format_by_spec(row['sd'], form)}"
     spread += f" (n = {row['n']})" if unusual else ""
     sign = MISPRINT_MARK if isinstance(row["misprint"], str) else ""
     if not compared:
         return Cell(row["printed"], bool(row["bold"]), doubt + sign, spread)
     change = "" if pd.isna(row["paper"]) else f", {format(row['difference'], f'+z{form}')}"
-    beside = f"paper {format_by_spec(row['paper'], form)}{sign}{change}"
+    beside = f"paper {labels.format_by_spec(row['paper'], form)}{sign}{change}"
     return Cell(row["printed"], bool(row["bold"]), doubt, spread, beside)
 
 
@@ -278,13 +264,13 @@ def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[s
     notes, compared = [], bool(rows["paper"].notna().any())
     if usual is not None:
         notes.append("Numbers of one seed." if usual == 1 else f"Means over n = {usual} seeds ± sd.")
-        if any((rows["n"] != usual) & (rows["n"] > 0) & ~rows["method"].isin(REFERENCE_LABELS)):
+        if any((rows["n"] != usual) & (rows["n"] > 0) & ~rows["method"].isin(labels.REFERENCE_LABELS)):
             notes[-1] = f"{notes[-1][:-1]} where no other n is given."
         if any(rows["bold"]):
             notes.append(BOLD_NOTES[layout.compared])
     fixed = rows.loc[rows["at"] != ""].drop_duplicates("method")
     if len(fixed):
-        values = [f"{method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]
+        values = [f"{labels.method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]
         notes.append(f"{layout.axis} varies at one {layout.held_setting}: {', '.join(values)}.")
     notes += [BESIDE] * compared
     misprints = sorted(set(rows["misprint"].dropna()))

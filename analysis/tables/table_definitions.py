@@ -8,8 +8,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from analysis.labels import REFERENCE_LABELS, method_label
-from analysis.load.goal_columns import MetricColumn
+from analysis.labels import REFERENCE_LABELS, MetricColumn, method_label
 from analysis.stats.chosen_settings import describe_report_rule
 from analysis.stats.sweep_results import Results
 
@@ -28,8 +27,6 @@ class Layout:
     references: tuple[str, ...] = ("original", "retain")
     only: bool = False
     """Whether the table is about its methods and no others."""
-    rectifiers: tuple[str, ...] = ()
-    """Those that the table is about; empty: all."""
     apart: tuple[str, ...] = ()
     """Methods that have a table of their own."""
     compared: Literal["method", "column"] = "method"

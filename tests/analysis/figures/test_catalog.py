@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 
 from analysis import paper
-from analysis.figures import bars, rectifiers, style, tradeoff
+from analysis.figures import changes, style, tradeoff
 from analysis.report import sections
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from tests.support.figure_texts import labels, overlapping, texts
@@ -24,7 +24,7 @@ grid_sweep = grid_results
 
 
 def test_figure_4_is_the_papers() -> None:
-    points = bars.tabulate_gru_pairs(paper.load_table("tofu_main", corrected=True))
+    points = changes.tabulate_gru_pairs(paper.load_table("tofu_main", corrected=True))
     found = points.set_index(["backbone", "split", "metric", "method"])
     numbers = paper_values("tofu_main")
     assert len(numbers) == sum(map(len, (found["none"].dropna(), found["gru"].dropna())))
@@ -33,20 +33,21 @@ def test_figure_4_is_the_papers() -> None:
         for side in ("none", "gru"):
             number = numbers.get((backbone, split, method, side, "", "", "", metric))
             assert number == row[side] or (number is None and np.isnan(row[side]))
-    figure = bars.draw(points)
+    figure = changes.draw_gru_pairs(points)
     assert [axes.get_title() for axes in figure.axes if axes.axison][
         -1
     ] == "(h) Phi-1.5, forget10 (10%)"  # the paper's caption of it is wrong
     bars_of: list[Any] = list(figure.axes[0].patches)  # seven methods alone, these w/ GRU, what lies between
     assert [round(bar.get_height(), 4) for bar in bars_of[:15:7]] == [-16.9281, -3.5161, 13.412]
-    changes: list[Any] = sorted(figure.axes[0].texts, key=lambda text: text.xy[0])  # as in Table 2
-    assert [text.get_text() for text in changes] == "+13.4 +2.65 +0.956 +1.06 0 +3.74 0".split()
+    numbered: list[Any] = sorted(figure.axes[0].texts, key=lambda text: text.xy[0])  # as in Table 2
+    assert [text.get_text() for text in numbered] == "+13.4 +2.65 +0.956 +1.06 0 +3.74 0".split()
 
 
 @pytest.mark.parametrize("benchmark", ["tofu", "wmdp", "muse"])
 def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
     tables = [name for name in sections.FIGURE_KINDS["pairs"][0] if name.startswith(benchmark)]
-    figure = bars.draw(bars.tabulate_gru_pairs(pd.concat(paper.load_table(table, corrected=True) for table in tables)))
+    frame = pd.concat(paper.load_table(table, corrected=True) for table in tables)
+    figure = changes.draw_gru_pairs(changes.tabulate_gru_pairs(frame))
     assert overlapping(figure) == []
     assert ("chance" in labels(figure)) == (benchmark == "wmdp")
     assert min(float(text.get_fontsize()) for text in texts(figure)) >= 5.5
@@ -55,12 +56,12 @@ def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
 
 def test_a_sweeps_pictures_can_be_read(grid_sweep: Results) -> None:
     frame = grid_sweep.tidy_frame
-    found = list(sections.draw_gru_pictures(dict.fromkeys(sections.FIGURE_KINDS, frame)))
-    assert [picture.stem for picture in found] == ["pairs", "gamma", "tau"]
-    for picture in found:
-        assert overlapping(picture.figure) == [], picture.stem
+    found = {kind: figure for kind, figure, *_ in sections.draw_gru_figures({"grid": frame})}
+    assert list(found) == ["pairs", "gamma", "tau"]
+    for kind, figure in found.items():
+        assert overlapping(figure) == [], kind
     plain = pd.DataFrame(frame.loc[frame["rectifier"] == "none"])
-    assert list(sections.draw_gru_pictures(dict.fromkeys(sections.FIGURE_KINDS, plain))) == []
+    assert list(sections.draw_gru_figures({"grid": plain})) == []
 
 
 def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def marks(axes: Axes) -> list[tuple[float, str]]:
 def test_forest_plot(tmp_path: Path) -> None:
     methods, seeds = {"ga": NAMES, "npo": NAMES}, {1e-3: range(8), 2e-3: range(8)}
     comparison = compare_rectifiers(write_arena(tmp_path, value, methods=methods, seeds=seeds, extraction=True))
-    forest = rectifiers.draw_differences(rectifiers.select_drawn_differences(comparison), comparison.goals)
+    forest = changes.draw_differences(changes.select_drawn_differences(comparison), comparison.goals)
     panels = forest.axes
     titles = [axes.get_title(loc="left") for axes in panels]
     assert titles == [f"{method}\n{goal}" for method in ("GA", "NPO") for goal in ("FQ", "MU", "ES")]
@@ -134,6 +135,6 @@ def test_forest_plot(tmp_path: Path) -> None:
         assert colour == colours.get(sign, "#666666")
     assert panels[2].xaxis_inverted(), "less can be extracted: better is to the right everywhere"
     assert not panels[0].xaxis_inverted()
-    assert labels(forest) == set(rectifiers.SIGN_WORDS.values())
+    assert labels(forest) == set(changes.SIGN_WORDS.values())
     assert [text.get_text() for text in panels[0].get_yticklabels()] == ["BLUR", "SAGO", "GRU"]
     assert not overlapping(forest)

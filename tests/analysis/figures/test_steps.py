@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from analysis import paper
-from analysis.figures import sensitivity, training
-from analysis.figures.sensitivity import select_rows_around_chosen
+from analysis.figures import changes, training
 from tests.support.figure_texts import overlapping
 from tests.support.ruled_sweeps import FQ, grid_results, paper_values
 from tests.support.sweep_store import GRU, NONE, Results, read, write_sweep, write_trial
@@ -142,7 +141,7 @@ grid_sweep = grid_results
 
 
 def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
-    points = sensitivity.tabulate_sensitivity(paper.load_table("tofu_tau", corrected=True), "tau")
+    points = changes.tabulate_sensitivity(paper.load_table("tofu_tau", corrected=True), "tau")
     numbers = paper_values("tofu_tau")
     assert len(points) == len(numbers) == 54
     different = []
@@ -151,7 +150,7 @@ def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
         if numbers[key] != row["value"]:
             different.append((numbers[key], row["value"]))
     assert sorted(different) == [(-2.9534, -2.9538), (14.0316, -14.0316)]
-    upper, lower = sensitivity.draw(points).axes
+    upper, lower = changes.draw_sensitivity(points).axes
     curve, alone = (np.asarray(line.get_xydata()).tolist() for line in upper.lines[:2])
     assert (len(curve), curve[0]) == (8, [0, -29.6514])
     assert alone == [[8, numbers["Llama-2-7B-chat", "forget05", "ga", "gru", "", "none", "", FQ]]]
@@ -160,14 +159,14 @@ def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
 
 
 def test_curves_of_runs_hold_all_else_at_the_chosen_setting(grid_sweep: Results) -> None:
-    frame = select_rows_around_chosen(grid_sweep.tidy_frame)
-    points = sensitivity.tabulate_sensitivity(frame, "gamma")
+    frame = changes.select_rows_around_chosen(grid_sweep.tidy_frame)
+    points = changes.tabulate_sensitivity(frame, "gamma")
     curve = points.loc[(points["method"] == "ga") & (points["metric"] == FQ)]  # tau 0.1 is best, and the first rate
     assert curve["value"].tolist() == pytest.approx([-10 * gamma - 0.1 - 0.5 for gamma in (0.05, 0.4, 0.8)])
     assert curve["chosen"].tolist() == [True, False, False]
     assert curve["n"].tolist() == [2, 2, 2]
     assert curve["sd"].tolist() == pytest.approx([np.sqrt(0.5)] * 3)
-    over_tau = sensitivity.tabulate_sensitivity(frame, "tau")
+    over_tau = changes.tabulate_sensitivity(frame, "tau")
     curve = over_tau.loc[(over_tau["method"] == "ga") & (over_tau["metric"] == FQ)]
     assert curve["setting"].tolist() == ["0.1", "1", "none"]
     assert curve["value"].tolist() == pytest.approx([-1.1, -2.0, -4.0])

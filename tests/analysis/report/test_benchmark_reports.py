@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from analysis import report
+from analysis import labels, report
 from analysis.figures import tradeoff
-from analysis.load import goal_columns
 from tests.support import benchmark_store
 from tests.support.benchmark_store import SAME_ROWS, main_rows, write_store
 from tests.support.sweep_store import GRU, NONE, grid, read, write_sweep, write_trial
@@ -55,7 +54,7 @@ def test_the_report_has_the_goals_of_the_benchmark(name: str, tmp_path: Path) ->
     main = (folder / "tables/main.md").read_text()
     assert grid(main)[0] == ["Method", *(f"{split} {head}" for head in HEADS[name])]
     assert main_rows(main).items() >= SHOWN[name].items()
-    what = goal_columns.list_goals_of_benchmark(name)
+    what = labels.list_goals_of_benchmark(name)
     rule = f"the most {REMOVAL[name]} among those with at least 90% of the target model's {what.retention.short}"
     assert rule in done.stdout
     assert SAME_ROWS in done.stdout

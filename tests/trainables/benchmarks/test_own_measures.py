@@ -10,7 +10,7 @@ from nltk.stem.porter import PorterStemmer
 from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
-from analysis.stats import row_bootstrap
+from analysis.stats import significance
 from trainables.benchmarks import metrics, own
 from trainables.benchmarks.measures.published import MEASURES, extraction_strength
 from trainables.benchmarks.own import kept_answers, row_scores
@@ -49,7 +49,7 @@ def test_what_is_kept_is_a_share_of_what_the_target_says() -> None:
         assert (found["retain_known"], found["other_known"]) == (2, 1)
         assert kept_answers.compute_kept_utility(found, target, ()) == pytest.approx(utility)
         parts = own.OwnBenchmark().utility_by_row(Benchmark(name="own"), records)
-        assert row_bootstrap.harmonic_utility(parts) == utility
+        assert significance.harmonic_utility(parts) == utility
     assert "membership_loss_auc" not in found, "without hold-out rows"
     assert kept_answers.compute_kept_utility({"retain_kept": 0.9}, target, ()) == 0.9, "18 of 20"
     assert kept_answers.compute_kept_utility(found, None, ()) is None
