@@ -14,8 +14,12 @@ from analysis import paper
 from analysis.labels import join_names
 from analysis.load.trials import find_sweep, open_storage
 from analysis.report import sections, verdict
-from analysis.report.answers import write_before_after_section, write_interactive_tradeoff
-from analysis.report.own import write_own_rows_parts, write_request_sequence
+from analysis.report.answers import (
+    write_before_after_section,
+    write_interactive_tradeoff,
+    write_own_rows_parts,
+    write_request_sequence,
+)
 from analysis.report.page import Section, TableItem, catch_report_write_errors, save_frame, write_page
 from analysis.report.sections import list_table_items
 from analysis.stats.rectifier_comparison import compare_rectifiers

@@ -16,7 +16,7 @@ import vl_convert
 from typer.testing import CliRunner
 
 from analysis import paper, report
-from analysis.report import answers, own, verdict
+from analysis.report import answers, verdict
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from tests.support import sweep_store
 from tests.support.ruled_sweeps import NAMES, Value, write_arena
@@ -212,10 +212,10 @@ def record(row: int, block: int, rouge: float) -> dict[str, Any]:
 
 def test_of_a_text_the_block_is_listed_that_is_given_away_most() -> None:
     now = [record(0, 0, 0.1), record(0, 1, 0.6), record(1, 0, 0.2), record(0, 0, 0.9) | {"task": "retain"}]
-    found = own.tabulate_forget_rows(pd.DataFrame(now))
+    found = answers.tabulate_forget_rows(pd.DataFrame(now))
     assert found.to_numpy().tolist() == [[1, 0.3, 0.6, 0.3, 0.15], [2, 0.1, 0.2, 0.1, 0.05]]
-    assert own.tabulate_forget_rows(pd.DataFrame([one | {"row": "x", "prob": [1.0]} for one in now])).empty
-    assert own.tabulate_forget_rows(pd.DataFrame()).empty
+    assert answers.tabulate_forget_rows(pd.DataFrame([one | {"row": "x", "prob": [1.0]} for one in now])).empty
+    assert answers.tabulate_forget_rows(pd.DataFrame()).empty
 
 
 def test_questions_that_are_lost_or_were_never_answered_are_named() -> None:
@@ -224,20 +224,20 @@ def test_questions_that_are_lost_or_were_never_answered_are_named() -> None:
     rows = [asked | {"row": row, "kept": one} for row, one in enumerate(kept)]
     more = [asked | {"row": 8, "said": None, "kept": None}, asked | {"row": 9, "is_text": True, "kept": None}]
     more.append(asked | {"task": "forget", "row": 1})
-    lost, told = own.list_lost_and_uncounted_rows(pd.DataFrame(rows + more))
+    lost, told = answers.list_lost_and_uncounted_rows(pd.DataFrame(rows + more))
     assert lost == "No longer said by the model: row 3 of those measured as retain."
     assert told.endswith("the target model did not say them: rows 2, 4 of those measured as retain.")
     by_memory = [one | {"kept": one["kept"] and 0.7} for one in rows]
     without_target = [one | {"kept": None} for one in rows]
     for others in (by_memory, without_target, [one | {"row": "x"} for one in rows], []):
-        assert own.list_lost_and_uncounted_rows(pd.DataFrame(others)) == []
+        assert answers.list_lost_and_uncounted_rows(pd.DataFrame(others)) == []
 
 
 def test_each_step_that_was_looked_at_is_a_line() -> None:
     """Below the target model's; sets that were not measured have no column."""
     before = {"forget_said": 1.0, "forget_said_any": 1.0, "retain_kept": 1.0, "utility": 1.0, "role": "original"}
     looks = [before | {"step": step, "forget_said": 0.1 * step, "other_kept": math.nan} for step in (4, 8)]
-    found = own.tabulate_steps(looks, before)
+    found = answers.tabulate_steps(looks, before)
     heads = ["Step", "said to the question", "said in any way", "retain rows kept", "utility"]
     assert (list(found), list(found["Step"])) == (heads, ["0", "4", "8"])
     assert list(found["said to the question"]) == ["1.0000", "0.4000", "0.8000"]
