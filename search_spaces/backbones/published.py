@@ -1,6 +1,6 @@
 """Backbones that come with the project: Llama 2, 3.1 and 3.2, Phi-1.5, Zephyr, Gemma 3, Qwen 2.5 and 3, SmolLM2."""
 
-from search_spaces.schema.backbones import Backbone, list_open_unlearning_models, make_tofu_backbone
+from search_spaces.schema.backbones import Backbone, make_tofu_backbone
 from trainables.config.settings import Model, ModelShape, Training
 
 
@@ -19,7 +19,7 @@ LLAMA2 = make_tofu_backbone(
     name="Llama-2-7B-chat",
     template="llama2",
     shape=LLAMA_7B,
-    published=list_open_unlearning_models("Llama-2-7b-chat-hf"),
+    open_unlearning=True,
 )
 ICLM = Backbone(name="ICLM-7B", template="phi", shape=LLAMA_7B, lr=1e-5, published=_muse("Books"), corpus="books")
 """MUSE's models of the books; its texts need no template."""
@@ -34,7 +34,7 @@ LLAMA32_1B = make_tofu_backbone(
     shape=ModelShape(
         hidden=2048, layers=16, heads=32, kv_heads=8, head_size=64, intermediate=8192, vocabulary=128256, tied=True
     ),
-    published=list_open_unlearning_models("Llama-3.2-1B-Instruct"),
+    open_unlearning=True,
 )
 LLAMA32_3B = make_tofu_backbone(
     "meta-llama/Llama-3.2-3B-Instruct",
@@ -42,7 +42,7 @@ LLAMA32_3B = make_tofu_backbone(
     shape=ModelShape(
         hidden=3072, layers=28, heads=24, kv_heads=8, head_size=128, intermediate=8192, vocabulary=128256, tied=True
     ),
-    published=list_open_unlearning_models("Llama-3.2-3B-Instruct"),
+    open_unlearning=True,
 )
 LLAMA31_8B = make_tofu_backbone(
     "meta-llama/Llama-3.1-8B-Instruct",
@@ -50,7 +50,7 @@ LLAMA31_8B = make_tofu_backbone(
     shape=ModelShape(
         hidden=4096, layers=32, heads=32, kv_heads=8, head_size=128, intermediate=14336, vocabulary=128256
     ),
-    published=list_open_unlearning_models("Llama-3.1-8B-Instruct"),
+    open_unlearning=True,
 )
 
 PHI = make_tofu_backbone(

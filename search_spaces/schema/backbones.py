@@ -39,13 +39,12 @@ def make_tofu_finetuning(lr: float) -> Training:
     return Training(lr=lr, epochs=5, batch_size=32, schedule="linear", warmup_steps=125, weight_decay=0.01)
 
 
-def make_tofu_backbone(path: str, *, lr: float = 1e-5, **settings: Any) -> Backbone:
-    """Return a backbone called as its base on the hub, unlearned, and fine-tuned by TOFU's recipe, at this rate."""
-    fixed = {"name": path.rpartition("/")[2], "base": Model(path=path), "finetuning": make_tofu_finetuning(lr)}
-    return Backbone.model_validate(fixed | {"lr": lr} | settings)
+def make_tofu_backbone(path: str, *, lr: float = 1e-5, open_unlearning: bool = False, **settings: Any) -> Backbone:
+    """Return a backbone called as its base on the hub, unlearned, and fine-tuned by TOFU's recipe, at this rate.
 
-
-def list_open_unlearning_models(family: str) -> tuple[tuple[str, Model], ...]:
-    """Return the target and retain models that open-unlearning's authors published for TOFU."""
-    roles = ("full", "retain90", "retain95", "retain99")
-    return tuple((role, Model(path=f"open-unlearning/tofu_{family}_{role}")) for role in roles)
+    `open_unlearning`: the target and retain models for TOFU are those that open-unlearning's authors published.
+    """
+    name, roles = path.rpartition("/")[2], ("full", "retain90", "retain95", "retain99") if open_unlearning else ()
+    published = tuple((role, Model(path=f"open-unlearning/tofu_{name}_{role}")) for role in roles)
+    fixed = {"name": name, "base": Model(path=path), "lr": lr, "published": published}
+    return Backbone.model_validate(fixed | {"finetuning": make_tofu_finetuning(lr)} | settings)
