@@ -36,8 +36,6 @@ ANGLE_LINES: dict[str, tuple[str, str, str]] = {
     "Post-rect.": ("gru", "cos_after", "gru"),
 }
 """The paper's labels: of which rectifier and which column they are, and whose look they have."""
-ANGLE_AXIS_LABEL = "angle to the retain gradient\nor its average, degrees"
-"""Orig. is to the retain gradient of other rows, Pre-rect. and Post-rect. are to GRU's moving average of it."""
 MAX_PANELS_PER_ROW = 4
 
 
@@ -131,7 +129,8 @@ def draw_angles(points: pd.DataFrame) -> Figure:
         axes.axhline(90, color=GREY, linewidth=0.6, zorder=1)
         _draw_lines(axes, points.loc[points["method"] == method], "line", "angle", looks)
         axes.yaxis.set_major_locator(MultipleLocator(30 if np.ptp(points["angle"]) > 60 else 10))
-    figure.supylabel(ANGLE_AXIS_LABEL, fontsize=8, multialignment="center")
+    label = "angle to the retain gradient\nor its average, degrees"  # of other rows for Orig.; GRU's for the others
+    figure.supylabel(label, fontsize=8, multialignment="center")
     add_legend(figure)
     return figure
 

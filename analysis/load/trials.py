@@ -129,10 +129,9 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
     Adds `removal` (the mean of several goals), `choice.removal`, `choice.utility` (what the rule goes by) and `halves`.
     """
     reported = [dict(selection.pick_half_metrics(document, rule, reported=True)) for document in documents]
-    if rule.halves:
-        changes = [(document.get("metrics") or {}).get(WEIGHT_CHANGE) for document in documents]
-        reported = [metrics | {WEIGHT_CHANGE: change} for metrics, change in zip(reported, changes, strict=True)]
     frame = _flat(reported)
+    if rule.halves:
+        frame[WEIGHT_CHANGE] = [(document.get("metrics") or {}).get(WEIGHT_CHANGE) for document in documents]
     frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *goals.metrics])))
     tried = [
         selection.make_candidate("", goals.benchmark, selection.pick_half_metrics(document, rule))

@@ -110,6 +110,7 @@ def describe_recommended_methods(results: Results) -> str:
     x, y, rule = results.goals.removal_goal, results.goals.retention, results.rule
     parts = []
     for split, rows in results.chosen.groupby("benchmark.split"):
+        where = labels.format_forget_split(str(split))
         for best in choose_study_setting(rows, rule).to_dict("records"):
             share = f", {best[y.metric] / best['original']:.1%} of the original's" if best["original"] > 0 else ""
             whose = labels.describe_method(best["method"], best["rectifier.name"])
@@ -120,9 +121,7 @@ def describe_recommended_methods(results: Results) -> str:
                 how = f"keeps most {y.short}"
             elif rule.rule == "utility_floor":
                 how += f" of those that keep {rule.share:.0%} of {y.short}"
-            parts.append(
-                f"{labels.format_forget_split(str(split))}: {whose} {how}, {' at '.join(numbers)}{share} ({seeds})."
-            )
+            parts.append(f"{where}: {whose} {how}, {' at '.join(numbers)}{share} ({seeds}).")
     return " ".join(parts)
 
 
