@@ -30,12 +30,12 @@ MEASURES_BY_SOURCE = {
 }
 UNRECTIFIED_LINE_STYLE, MIN_DRAWN_COSINE_CHANGE = ":", 1e-4
 """The dashes of a cosine before rectification, and the least change by it that is drawn."""
-ANGLE_LINES: dict[str, tuple[str, str, str]] = {
-    "Orig.": ("none", "observed_cos", "none"),
-    "Pre-rect.": ("gru", "cos_before", "gru"),
-    "Post-rect.": ("gru", "cos_after", "gru"),
+ANGLE_LINES = {
+    "Orig.": ("none", "observed_cos"),
+    "Pre-rect.": ("gru", "cos_before"),
+    "Post-rect.": ("gru", "cos_after"),
 }
-"""The paper's labels: of which rectifier and which column they are, and whose look they have."""
+"""The paper's labels: of which rectifier and which column they are."""
 MAX_PANELS_PER_ROW = 4
 
 
@@ -88,7 +88,7 @@ def tabulate_cosine_and_loss(steps: pd.DataFrame) -> pd.DataFrame:
 def tabulate_angles(steps: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each step of each seed and of their mean, `angle` in degrees, by lines of ANGLE_LINES."""
     parts = []
-    for line, (rectifier, column, _) in ANGLE_LINES.items():
+    for line, (rectifier, column) in ANGLE_LINES.items():
         rows = steps.loc[steps["rectifier"] == rectifier].dropna(subset=[column])
         cosines = rows[column].astype(float).clip(-1, 1)
         rows = rows.assign(line=line, angle=np.degrees(np.arccos(cosines)))
@@ -122,7 +122,7 @@ def draw_cosine_and_loss(points: pd.DataFrame) -> Figure:
 @mpl.rc_context(RC_PARAMS)
 def draw_angles(points: pd.DataFrame) -> Figure:
     """Draw one split's `tabulate_angles`, a panel for each method: above 90 degrees a step works against retaining."""
-    looks = {line: _line_look(like, line) for line, (_, _, like) in ANGLE_LINES.items()}
+    looks = {line: _line_look(rectifier, line) for line, (rectifier, _) in ANGLE_LINES.items()}
     looks["Pre-rect."]["linestyle"] = UNRECTIFIED_LINE_STYLE
     figure, panels = _make_columns(points, [""])
     for method, (axes,) in panels.items():
