@@ -108,10 +108,10 @@ def tabulate_seeds(results: Results) -> pd.DataFrame:
 def tabulate_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     """Return `measure_importance` as texts: one row for each study and setting, one column for each goal."""
     rows: list[dict[str, Any]] = []
-    for (split, method, rectifier, setting), part in frame.groupby([*STUDY_COLUMNS, "setting"], sort=False):
+    groups: Any = frame.groupby([*STUDY_COLUMNS, "setting"], sort=False)
+    for (split, method, rectifier, setting), part in groups:
         shares = dict(zip(part["metric"], part["importance"], strict=True))
-        row = {"Split": format_forget_split(str(split)), "Method": describe_method(str(method), str(rectifier))}
-        row["Setting"] = setting
+        row = {"Split": format_forget_split(split), "Method": describe_method(method, rectifier), "Setting": setting}
         for goal in goals.all_goals:
             row[goal.short] = f"{shares[goal.metric]:.0%}" if goal.metric in shares else DASH
         rows.append(row | {"Settings": f"{part['settings'].max()}", "order": -max(shares.values())})
