@@ -57,7 +57,8 @@ class RectifierComparison:
         sign: 1 better, -1 worse, 0 neither, NaN without a test.
         """
         rows = []
-        for (split, method), group in self.values.groupby(["split", "method"], sort=False):
+        groups: Any = self.values.groupby(SPLIT_METHOD_COLUMNS, sort=False)
+        for (split, method), group in groups:
             study = {"split": split, "method": method}
             sides: dict[str, Any] = {str(name): side.set_index("seed") for name, side in group.groupby("rectifier")}
             plain = sides.pop("none", pd.DataFrame(columns=group.columns))
