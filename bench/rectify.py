@@ -88,7 +88,7 @@ def plain_step(runner: Any, task: loop.TrainingTask, step: int) -> None:
     size = task.training.batch_size
     retain = sampling.draw_retain_row_numbers(task.seed, step, 0, len(task.retain), size)
     forget = sampling.draw_forget_row_numbers(task.seed, step, 0, len(task.forget), size)
-    forward_backward.accumulate_gradient(runner, [(objectives.RETAIN_NLL_TERM, task.retain, retain)], task, None)
+    forward_backward.accumulate_gradient(runner, [(objectives.base.RETAIN_NLL_TERM, task.retain, retain)], task, None)
     runner.clear_gradients()
     plan = [(term, task.forget, forget) for term in task.objective.terms]
     forward_backward.accumulate_gradient(runner, plan, task, None)

@@ -118,7 +118,7 @@ def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str
 
     `exact`: the share of the gradient's elements that bf16 could hold. `squares`: of each tensor, its squared norm.
     """
-    from trainables.methods import rectifiers
+    from trainables.methods.rectifiers.base import shard_inner_product
 
     runner, _, _ = _engine(world, job, target)
     before = _masters(runner)
@@ -128,9 +128,7 @@ def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str
             ids = torch.arange(5, 25, device=runner.device).view(2, 10) + last
             output = runner.inner(input_ids=ids, labels=ids)
             runner.backward(output.loss / 2 / world, last=last)
-        norms.append(
-            float(runner.sum_over_shards(rectifiers.shard_inner_product(runner.grad_shard(), runner.grad_shard())))
-        )
+        norms.append(float(runner.sum_over_shards(shard_inner_product(runner.grad_shard(), runner.grad_shard()))))
         if len(norms) == 1:
             whole = torch.cat([part.detach().reshape(-1) for part in runner.grad_shard()])
             whole = whole[whole != 0]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from trainables.config.settings import NormaliseUnit
-from trainables.methods import rectifiers
+from trainables.methods.rectifiers import base
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class VectorRectification:
 def tensor_dot_products(vector: Sequence[torch.Tensor], gradient: Sequence[torch.Tensor] | None) -> torch.Tensor:
     """Return <T, G>, ||G||^2, ||T||^2 of each tensor (this rank's part): (tensors, 3) in fp64; None is zero."""
     if gradient is None:
-        squares = torch.stack([rectifiers.shard_inner_product([part], [part]) for part in vector])
+        squares = torch.stack([base.shard_inner_product([part], [part]) for part in vector])
         return torch.stack((torch.zeros_like(squares), torch.zeros_like(squares), squares), dim=1)
-    # `rectifiers.shard_dot_products` takes what is projected first: here the vector
-    return torch.stack([rectifiers.shard_dot_products([t], [g]) for t, g in zip(vector, gradient, strict=True)])
+    # `base.shard_dot_products` takes what is projected first: here the vector
+    return torch.stack([base.shard_dot_products([t], [g]) for t, g in zip(vector, gradient, strict=True)])
 
 
 def decide_vector_rectification(found: torch.Tensor, normalise: NormaliseUnit) -> VectorRectification:
@@ -51,7 +51,7 @@ def decide_vector_rectification(found: torch.Tensor, normalise: NormaliseUnit) -
     conflict = dot < 0 and retain_square > 0
     coefficient = -dot / retain_square if conflict else 0.0
     left = (squares + 2 * coefficient * dots + coefficient**2 * retain).clamp(min=0)
-    if conflict and abs(1 + cos) < rectifiers.DEGENERATE_TOLERANCE:
+    if conflict and abs(1 + cos) < base.DEGENERATE_TOLERANCE:
         left = torch.zeros_like(left)
     rectified_norm = math.sqrt(float(left.sum()))
     lengths = left.sqrt().tolist() if normalise == "per_tensor" else [rectified_norm] * len(left)

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from trainables.config.settings import Resources
-from trainables.methods.rectifiers import AdamSecondMoments, TensorSegments
+from trainables.methods.rectifiers.base import AdamSecondMoments, TensorSegments
 from trainables.training import memory
 
 if not torch.cuda.is_available():

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from trainables.config.settings import Attention, Resources, Training
-from trainables.methods import objectives
-from trainables.methods.rectifiers import AdamSecondMoments, GradientMixture, Shard, TensorSegments, triton_kernels_for
+from trainables.methods.objectives.base import label_losses
+from trainables.methods.rectifiers import base
 from trainables.training import packed_rows
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class PlainEngine:
         for part in self.inner.modules():
             if isinstance(part, GradientCheckpointingLayer):  # transformers' class of decoder layers
                 part.compile(dynamic=True, **how)
-        self.compiled_losses = torch.compile(objectives.label_losses, dynamic=True, **how)
+        self.compiled_losses = torch.compile(label_losses, dynamic=True, **how)
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
         """Add one micro-batch's gradient to what the passes since `clear` have left."""
@@ -106,23 +106,23 @@ class PlainEngine:
             self.combination = None
         return [self.gradient]
 
-    def combine(self, found: GradientMixture, average: Shard) -> None:
+    def combine(self, found: base.GradientMixture, average: base.Shard) -> None:
         """Replace the gradient by found.forget times itself and found.retain times `average`, as `step` reads it."""
         self.combination = (found.forget, found.retain, average[0] if average else None)
 
     @property
-    def segments(self) -> TensorSegments:
+    def segments(self) -> base.TensorSegments:
         """Which elements of `grad_shard()` belong to which trained tensor, in the order of the model's parameters."""
         cuts = [
             (number, start, start + parameter.numel())
             for number, (parameter, start) in enumerate(zip(self.trained, self.starts, strict=False))
         ]
-        return TensorSegments(len(cuts), [cuts])
+        return base.TensorSegments(len(cuts), [cuts])
 
-    def adam_second_moments(self) -> AdamSecondMoments | None:
+    def adam_second_moments(self) -> base.AdamSecondMoments | None:
         """Return Adam's second moments of what is in `grad_shard()`; None of another optimizer, and before a step."""
         moments = self.optimizer.state[self.master].get("exp_avg_sq")
-        return None if moments is None else AdamSecondMoments([moments], self.optimizer.param_groups[0]["eps"])
+        return None if moments is None else base.AdamSecondMoments([moments], self.optimizer.param_groups[0]["eps"])
 
     def sum_over_shards(self, value: torch.Tensor) -> torch.Tensor:
         return value
@@ -158,7 +158,7 @@ class PlainEngine:
     @property
     def _kernels(self) -> Any:
         """Those that take AdamW's step in one reading; None on a CPU and for another optimizer."""
-        return triton_kernels_for(self.master) if isinstance(self.optimizer, torch.optim.AdamW) else None
+        return base.triton_kernels_for(self.master) if isinstance(self.optimizer, torch.optim.AdamW) else None
 
     def gather(self) -> dict[str, torch.Tensor]:
         return {name: part.detach().cpu().clone() for name, part in self.module.state_dict().items()}

@@ -14,8 +14,7 @@ import torch
 
 from trainables.common.tokenized_row import Example
 from trainables.inference.padded_batch import pad_examples, select_logits
-from trainables.methods import objectives
-from trainables.methods.objectives import ForwardOutput, Term, Totals
+from trainables.methods.objectives.base import RETAIN_NLL_TERM, ForwardOutput, Term, Totals, position_mask
 from trainables.training import packed_rows
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def forward_micro_batch(
     """
     width = totals.longest if term.width == "batch" else term.width and max(term.width, totals.longest)
     batch = pad_examples(term.select_examples(rows), task.pad, width)
-    where = objectives.position_mask(term.logits, batch["labels"], batch["attention_mask"])
+    where = position_mask(term.logits, batch["labels"], batch["attention_mask"])
     inputs: dict[str, Any] = {"input_ids": batch["input_ids"], "logits_to_keep": where}
     if engine.packs and term.width is None and term.layer is None and not term.frozen:
         inputs = packed_rows.pack_batch(batch, where, task.pad, engine.device)
@@ -128,7 +127,7 @@ def compute_row_loss_sums(
     numbers: Sequence[int],
     task: Any,
     size: int,
-    term: Term = objectives.RETAIN_NLL_TERM,
+    term: Term = RETAIN_NLL_TERM,
 ) -> dict[int, float]:
     """Return S_i, the summed loss over the labels that `term` reads, of the rows `numbers`, by row number.
 

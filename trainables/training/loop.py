@@ -12,14 +12,16 @@ import torch
 from trainables.common.errors import TrialDiverged
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Training
-from trainables.methods import objectives, rectifiers
+from trainables.methods import rectifiers
+from trainables.methods.objectives.base import RETAIN_NLL_TERM, Objective, Term, balancing_weight, nll, scale_loss
+from trainables.methods.rectifiers.base import shard_dot_products
 from trainables.training import forward_backward, runtime, sampling
 from trainables.training.engine import Engine, PlainEngine
 
 MAX_BATCH_ATTEMPTS = 10
 OBSERVED_SEED_OFFSET = 1 << 20
 """Added to the seed of the rows that `observe` measures on, so that they are not the step's own."""
-OTHER_ANSWERS_TERM = objectives.Term("forget", objectives.nll, answers="other")
+OTHER_ANSWERS_TERM = Term("forget", nll, answers="other")
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class TrainingTask:
 
     forget: Sequence[Example]
     retain: Sequence[Example]
-    objective: objectives.Objective
+    objective: Objective
     rectifier: rectifiers.Rectifier
     training: Training
     seed: int
@@ -203,7 +205,7 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPassR
 
 
 def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int]) -> tuple[torch.Tensor, int]:
-    return forward_backward.accumulate_gradient(engine, [(objectives.RETAIN_NLL_TERM, task.retain, rows)], task, None)
+    return forward_backward.accumulate_gradient(engine, [(RETAIN_NLL_TERM, task.retain, rows)], task, None)
 
 
 def _rectified_gradient(
@@ -214,7 +216,7 @@ def _rectified_gradient(
     weight: Any = 0.0
     for term in task.objective.terms:
         if _is_retain_nll(term) and state.multiplier is not None:
-            loss = objectives.scale_loss(objectives.nll, state.multiplier)
+            loss = scale_loss(nll, state.multiplier)
             term = replace(term, loss=loss, nll_weight=state.multiplier)
         if _is_retain_nll(term) and passed.gradient is not None:
             weight += 0.0 if balanced else term.nll_weight or 0.0
@@ -224,8 +226,8 @@ def _rectified_gradient(
     loss, tokens = forward_backward.accumulate_gradient(engine, terms, task, state.reference)
     if passed.gradient is not None:
         if balanced:  # stays on the device, as a GPU would be waited for
-            pair = rectifiers.shard_dot_products(engine.grad_shard(), passed.gradient)
-            weight = objectives.balancing_weight(engine.sum_over_shards(pair))
+            pair = shard_dot_products(engine.grad_shard(), passed.gradient)
+            weight = balancing_weight(engine.sum_over_shards(pair))
         loss += weight * passed.losses["retain_loss"]
         for part, kept in zip(engine.grad_shard(), passed.gradient, strict=True):
             if balanced:
@@ -261,7 +263,7 @@ def _read(
     """
     wanted = [*losses.values()]
     if isinstance(engine, PlainEngine) and rectifier.combines:
-        wanted += rectifiers.shard_dot_products(engine.gradients(), rectifier.average or engine.gradients())
+        wanted += shard_dot_products(engine.gradients(), rectifier.average or engine.gradients())
     values = torch.stack(wanted).tolist()
     found = dict(zip(losses, values, strict=False))
     for name, value in found.items():
@@ -279,7 +281,7 @@ def _rectify(engine: Engine, rectifier: rectifiers.Rectifier, products: list[flo
     return found.outcome
 
 
-def _is_retain_nll(term: objectives.Term) -> bool:
+def _is_retain_nll(term: Term) -> bool:
     return term.side == "retain" and term.nll_weight is not None
 
 
@@ -287,9 +289,7 @@ def _cosine(engine: Engine, retain: list[torch.Tensor] | None, step: int) -> flo
     """Return the cosine of the engine's gradient and an observed one; NaN between observations."""
     if retain is None:
         return math.nan
-    dot, retain_square, square = engine.sum_over_shards(
-        rectifiers.shard_dot_products(engine.grad_shard(), retain)
-    ).tolist()
+    dot, retain_square, square = engine.sum_over_shards(shard_dot_products(engine.grad_shard(), retain)).tolist()
     _check_finite(retain_square, "squared norm of the observed retain gradient", step)
     norm = math.sqrt(retain_square * square)
     return dot / norm if norm > 0 else 0.0

@@ -17,7 +17,8 @@ from scipy import optimize
 
 from trainables.config.method_tables import RECTIFIERS, RETAIN_PASS
 from trainables.methods import rectifiers
-from trainables.methods.rectifiers import GRU, ClippingRectifier, Outcome, TwoGradients
+from trainables.methods.rectifiers import GRU, ClippingRectifier, Outcome
+from trainables.methods.rectifiers.two_gradients import TwoGradients
 
 ROUNDING = 1e-6
 """Relative to ||g|| (or ||g|| ||m||): some ten roundings of fp32, whose unit is 6e-8."""

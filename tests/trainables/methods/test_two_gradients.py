@@ -13,7 +13,7 @@ from scipy import optimize
 from tests.trainables.methods.test_rectification import Pair, alone, check_told, normal, pairs, whole
 from trainables.config.method_tables import RECTIFIERS
 from trainables.methods import rectifiers
-from trainables.methods.rectifiers import DEGENERATE_TOLERANCE, AdamSecondMoments, Outcome, TensorSegments
+from trainables.methods.rectifiers.base import DEGENERATE_TOLERANCE, AdamSecondMoments, Outcome, TensorSegments
 
 Vector = torch.Tensor
 ROUNDING = 1e-5

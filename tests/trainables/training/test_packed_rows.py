@@ -132,7 +132,7 @@ def test_varlen_attention_has_the_gradient_of_padded_rows() -> None:
     for runner in (padded, packed):
         task, numbers = SimpleNamespace(pad=0, micro_batch=None, frozen=None), [2, 0, 3, 1]
         loss, _ = forward_backward.accumulate_gradient(
-            runner, [(objectives.RETAIN_NLL_TERM, rows(), numbers)], task, None
+            runner, [(objectives.base.RETAIN_NLL_TERM, rows(), numbers)], task, None
         )
         found.append((loss.item(), runner.gradients()[0].float()))
     assert apart(found[1], found[0]) <= 0.05

@@ -12,7 +12,8 @@ import torch
 
 from tests.support import tiny
 from trainables.config.settings import Resources, Training
-from trainables.methods.rectifiers import GRU, GradientMixture, Outcome, find_rectifier_class, shard_dot_products
+from trainables.methods.rectifiers import GRU, Outcome, find_rectifier_class
+from trainables.methods.rectifiers.base import GradientMixture, shard_dot_products
 from trainables.methods.rectifiers.two_gradients import Bisector
 from trainables.training import engine
 from trainables.training.runtime import prepare_process, release_memory

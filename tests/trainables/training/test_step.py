@@ -55,7 +55,7 @@ def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, flo
         batch = pad_examples(rows(), 0, width)
         inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "use_cache": False}
         said, kept = (net(**inputs, output_hidden_states=True) for net in (model, frozen))
-        where = objectives.position_mask(term.logits, batch["labels"], batch["attention_mask"])
+        where = objectives.base.position_mask(term.logits, batch["labels"], batch["attention_mask"])
         layer = 0 if term.layer is None else term.layer + 1
         seen = ForwardOutput(
             labels=batch["labels"],
@@ -89,7 +89,7 @@ def test_loss_and_gradient_are_those_that_transformers_takes(family: str, size: 
     """Its own loss over labels, with whole logits, a mask and rows in the order drawn."""
     model, theirs = network(family), network(family)
     assert not packs or packed_rows.enable_packed_rows(model)
-    loss = ours(model, (objectives.RETAIN_NLL_TERM,), None, size, None, packs)
+    loss = ours(model, (objectives.base.RETAIN_NLL_TERM,), None, size, None, packs)
     wanted = theirs(**pad_examples(rows(), 0), use_cache=False).loss
     wanted.backward()
     agree(model, theirs, (loss, wanted.item()))

@@ -6,26 +6,10 @@ from trainables.config.method_tables import METHODS
 from trainables.methods import custom
 from trainables.methods.method_constants import Constants
 from trainables.methods.objectives import forget_losses as forget
-from trainables.methods.objectives.base import (
-    RETAIN_NLL_TERM,
-    DualWeight,
-    ForwardOutput,
-    Loss,
-    Objective,
-    Positions,
-    Side,
-    Term,
-    Totals,
-    balancing_weight,
-    label_losses,
-    nll,
-    position_mask,
-    scale_loss,
-)
+from trainables.methods.objectives.base import DualWeight, ForwardOutput, Loss, Objective, Term, Totals, nll, scale_loss
 from trainables.methods.objectives.frozen_model import make_frozen_model_term, make_kl_term, make_rmu_objective, undial
 
-__all__ = ["RETAIN_NLL_TERM", "ForwardOutput", "Loss", "Objective", "Positions", "Side", "Term", "Totals"]
-__all__ += ["balancing_weight", "label_losses", "make_objective", "nll", "position_mask", "scale_loss"]
+__all__ = ["ForwardOutput", "Objective", "Term", "Totals", "make_objective"]
 
 
 def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:

@@ -4,35 +4,11 @@ from typing import Any
 
 from trainables.methods import custom
 from trainables.methods.rectifiers import two_gradients as rules
-from trainables.methods.rectifiers.base import (
-    DEGENERATE_TOLERANCE,
-    AdamSecondMoments,
-    GradientMixture,
-    Outcome,
-    Rectifier,
-    Reduce,
-    Shard,
-    TensorSegments,
-    shard_dot_products,
-    shard_inner_product,
-    triton_kernels_for,
-)
+from trainables.methods.rectifiers.base import Outcome, Rectifier, Reduce, Shard
 from trainables.methods.rectifiers.gru import GRU, ClippingRectifier
 from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
-from trainables.methods.rectifiers.two_gradients import TwoGradients
 
-__all__ = [
-    "DEGENERATE_TOLERANCE",
-    "GRU",
-    "AdamSecondMoments",
-    "ClippingRectifier",
-    "GradientMixture",
-    "Outcome",
-    "Rectifier",
-    "Reduce",
-]
-__all__ += ["Shard", "TensorSegments", "TwoGradients", "find_rectifier_class", "shard_dot_products"]
-__all__ += ["shard_inner_product", "triton_kernels_for"]
+__all__ = ["GRU", "ClippingRectifier", "Outcome", "Rectifier", "Reduce", "Shard", "find_rectifier_class"]
 
 RECTIFIER_CLASSES: dict[str, Any] = {
     "none": ClippingRectifier,

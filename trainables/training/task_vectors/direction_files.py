@@ -22,7 +22,8 @@ from trainables.common.errors import InputError, TrialDiverged
 from trainables.common.tokenized_row import Example
 from trainables.config.shared_artifacts import SharedVector
 from trainables.inference.padded_batch import padding_token
-from trainables.methods import objectives, task_vector_rectification
+from trainables.methods import task_vector_rectification
+from trainables.methods.objectives.base import RETAIN_NLL_TERM
 from trainables.storage.atomic_files import publish_folder, write_json, write_parquet_rows
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
@@ -116,7 +117,7 @@ class TaskVectorTrainer:
         return losses, own, others
 
     def _add_gradient(self, rows: list[int]) -> tuple[float, int]:
-        plan = [(objectives.RETAIN_NLL_TERM, self.rows, rows)]
+        plan = [(RETAIN_NLL_TERM, self.rows, rows)]
         loss, tokens = forward_backward.accumulate_gradient(self.model, plan, self, None)
         return float(loss), tokens
 
