@@ -11,7 +11,7 @@ from trainables import benchmarks
 from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
 from trainables.data import hub_folders
-from trainables.robustness.attack_results import read_trial_recovery
+from trainables.robustness.attacks import read_trial_recovery
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import open_storage
 from trainables.storage.sweep_file import resolve_trial_id

@@ -19,7 +19,7 @@ from analysis.load.trials import evaluated, list_uwc_mixtures, load, references
 from analysis.stats import chosen_settings, significance
 from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_COLUMNS, describe_varied_settings, sort_studies
 from trainables.config.settings import Selection
-from trainables.robustness.attack_results import read_trial_recovery
+from trainables.robustness.attacks import read_trial_recovery
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import RETRAINED, SweepFile
 

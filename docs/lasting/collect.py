@@ -12,7 +12,7 @@ from scipy import stats
 
 from analysis.load.trials import load, open_storage, references
 from analysis.stats.significance import adjust_holm, paired_t_test
-from trainables.robustness.attack_results import read_trial_recovery
+from trainables.robustness.attacks import read_trial_recovery
 from trainables.storage.sweep_file import list_stored_sweeps
 
 HERE = Path(__file__).parent

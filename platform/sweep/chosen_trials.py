@@ -12,7 +12,6 @@ from trainables.benchmarks.selection import choose_and_judge_trial
 from trainables.common.errors import last_error_line
 from trainables.config.trial import Trial
 from trainables.robustness import attacks
-from trainables.robustness.attack_results import read_attack_results
 from trainables.storage import atomic_files
 from trainables.storage.file_names import EVALUATED_STATUSES, WEIGHTS
 from trainables.storage.folder_storage import Storage, format_storage_option, move_to_dated_folder
@@ -100,7 +99,7 @@ def list_trials_to_attack(plan: Plan, store: Storage) -> list[Trial]:
     found = []
     for trial in choose_trials(plan, store):
         key = trial.id()
-        known, _ = read_attack_results(key, (store.result(key) or {}).get("started"), store)
+        known, _ = attacks.read_attack_results(key, (store.result(key) or {}).get("started"), store)
         made = {name for name, settings in known.items() if settings.get("lr") in (None, stress.lr)}
         if names - made and store.has_weights(key):
             found.append(trial)

@@ -11,7 +11,6 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.config.trial import Trial
 from trainables.robustness import attacks
-from trainables.robustness.attack_results import list_recoveries, read_attack_results
 from trainables.storage import atomic_files
 from trainables.storage.file_names import ATTACK_RESULTS_FILE
 from trainables.storage.folder_storage import Storage
@@ -96,7 +95,7 @@ def run_attacks(
     alone = resources.model_copy(update={"ranks": 1, "gpus": gpus, "compile": False})
     runner = AttackRunner(benchmark, alone, lr, seed, store, prepare_process(alone, seed), attackers, samples)
     left_out: dict[str, str] = {}
-    if "paraphrase" in names and not all(row.get("paraphrased_question") for row in runner.forget_rows):
+    if "paraphrase" in names and not all(row.get("paraphrased_question") for row in runner.evaluation_rows["forget"]):
         left_out["paraphrase"] = "the rows have no column paraphrased_question"
     results: dict[str, dict[str, Any]] = {role: {} for role in models}
     key = trial_id or runner.key(models["model"])
@@ -116,13 +115,12 @@ def run_attacks(
     ]
     if worst and attackers is None:
         _keep_attackers(key, worst, seed, store)
-    made = list_recoveries(results["model"], results["target"], results.get("retain"))
-    if attackers is None:
-        return _keep_shares(key, started, settings, made, store), results
-    settings.pop(attacks.SWEEP_ATTACK)  # of relearnings that were given: not this model's worst, which stays kept
-    given = [row for row in made if row["attack"] == attacks.SWEEP_ATTACK]
+    made, given = attacks.list_recoveries(results["model"], results["target"], results.get("retain")), []
+    if attackers is not None:  # by relearnings that were given, not this model's worst, which stays kept
+        settings.pop(attacks.SWEEP_ATTACK)
+        given = [row for row in made if row["attack"] == attacks.SWEEP_ATTACK]
     shares = _keep_shares(key, started, settings, [row for row in made if row not in given], store)
-    return [row for row in shares if row["attack"] != attacks.SWEEP_ATTACK] + given, results
+    return [row for row in shares if attackers is None or row["attack"] != attacks.SWEEP_ATTACK] + given, results
 
 
 def _keep_attackers(key: str, worst: list[dict[str, Any]], seed: int, store: Storage) -> None:
@@ -140,7 +138,7 @@ def _keep_shares(
     key: str, started: str | None, settings: dict[str, Any], made: list[dict[str, Any]], store: Storage
 ) -> list[dict[str, Any]]:
     """Write what these attacks brought back beside what is kept of others; return all, in the order of ATTACKS."""
-    known, shares = read_attack_results(key, started, store)
+    known, shares = attacks.read_attack_results(key, started, store)
     shares = [row for row in shares if row["attack"] not in settings] + made
     shares.sort(key=lambda row: list(attacks.ATTACKS).index(row["attack"]))
     document = {"measure": attacks.RECOVERY_MEASURE, "started": started, "attacks": known | settings, "shares": shares}

@@ -6,7 +6,7 @@ scored, without a template's answer tag and what it puts behind an answer, so th
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -33,8 +33,6 @@ from trainables.training.runtime import choose_process_token_budget, release_mem
 from trainables.trial import setup
 
 ROWS_PER_AUTHOR = 20
-PointMetrics = dict[str, Metrics]
-"""Metrics by the step that they were measured after, or by k of leak@k."""
 ATTACK_MEASURES = ("extraction_strength", "exact_memorisation")
 
 
@@ -57,11 +55,6 @@ class AttackRunner:
         return rows.read_evaluation_rows(self.benchmark)
 
     @property
-    def forget_rows(self) -> list[Row]:
-        """The forget rows that are evaluated."""
-        return self.evaluation_rows["forget"]
-
-    @property
     def relearnings(self) -> attacks.RelearningAttackSet:
         assert self.lr is not None, "asked for with relearning"
         return self.attackers or attacks.make_relearning_grid(self.lr, self.seed)
@@ -69,12 +62,12 @@ class AttackRunner:
     @property
     def question_rows(self) -> list[Row]:
         """The forget rows without paraphrases and wrong answers."""
-        return [{name: row[name] for name in ("question", "answer")} for row in self.forget_rows]
+        return [{name: row[name] for name in ("question", "answer")} for row in self.evaluation_rows["forget"]]
 
     @property
     def half(self) -> int:
         """Rows of the first half of the forget rows, whole authors from two on."""
-        count = len(self.forget_rows)
+        count = len(self.evaluation_rows["forget"])
         return count // (2 * ROWS_PER_AUTHOR) * ROWS_PER_AUTHOR or count // 2
 
     def key(self, model: Model) -> str:
@@ -116,29 +109,31 @@ class AttackRunner:
         self.store.push(path)
         return result
 
-    def _load(self, model: Model) -> tuple[Any, Any]:
+    def _load(self, model: Model) -> tuple[Any, Encoder]:
+        """Return a model and its encoder, which has no dialect: the answers alone are scored."""
         release_memory()
         network, tokenizer = model_files.load_model_and_tokenizer(model, self.resources.precision, "MODEL")
-        return network.to(self.device), tokenizer
+        return network.to(self.device), make_encoder(self.benchmark.template, tokenizer)
 
     def _make(self, model: Model, name: str) -> dict[str, Any]:
-        (network, tokenizer), asked = self._load(model), self.question_rows
-        template = self.benchmark.template
-        if name == "template":
-            template = "llama2" if template == "plain" else "plain"
-        encoder = make_encoder(template, tokenizer)  # without a dialect: the answers alone are scored
         if name == attacks.SWEEP_ATTACK:
-            return self._sweep(network, model, encoder)
-        if attacks.is_relearning(name):
-            learns, points = str(attacks.ATTACKS[name].learns), PointMetrics()
-            run = {"lr": self.lr, "seed": self.seed, "attention": model.attention}
-            self._train(network, encoder, self._learnt(learns, encoder), points, half=learns == "first half", **run)
-            return {"points": points}
+            return self._sweep(model)
+        asked, learns = self.question_rows, attacks.ATTACKS[name].learns if name in attacks.ATTACKS else None
+        if learns is not None:
+            asked = asked[self.half :] if learns == "first half" else asked
+            made = self._relearn(model, learns, asked, lr=self.lr, seed=self.seed)
+            return {"points": {str(step): metrics for step, metrics in made}}
+        network, encoder = self._load(model)
         if name == attacks.NO_ATTACK:
             found = self._score(network, asked, encoder)
             return {"points": {"0": _measure(found), attacks.SECOND_HALF: _measure(found[self.half :])}}
         if name == "paraphrase":
-            asked = [{"question": row["paraphrased_question"], "answer": row["answer"]} for row in self.forget_rows]
+            asked = [
+                {"question": row["paraphrased_question"], "answer": row["answer"]}
+                for row in self.evaluation_rows["forget"]
+            ]
+        elif name == "template":
+            encoder = make_encoder("llama2" if self.benchmark.template == "plain" else "plain", encoder.tokenizer)
         elif name == "prefix":
             encoder = replace(encoder, prefix=attacks.ANSWER_PREFIX)
         elif name == attacks.SAMPLE_ATTACK:
@@ -147,7 +142,7 @@ class AttackRunner:
             fake_quantize_weights(network, name)
         return {"points": {"0": _measure(self._score(network, asked, encoder))}}
 
-    def _sample(self, network: Any, encoder: Encoder) -> PointMetrics:
+    def _sample(self, network: Any, encoder: Encoder) -> dict[str, Metrics]:
         """Return leak@k of ROUGE-L's recall, by k."""
         prompts = encoder.encode_prompts([row["question"] for row in self.question_rows])
         budget = KV_CACHE_FACTOR * choose_process_token_budget(self.resources, network)
@@ -160,40 +155,26 @@ class AttackRunner:
         ]
         return {str(k): {"leak": value} for k, value in sampling.leak_curve(np.array(scores)).items()}
 
-    def _sweep(self, network: Any, model: Model, encoder: Encoder) -> dict[str, Any]:
-        """Make each relearning of a sweep from the same weights, which are put back in place after it.
+    def _sweep(self, model: Model) -> dict[str, Any]:
+        """Make each relearning of a sweep; one whose model is no longer finite ends there.
 
-        One whose model is no longer finite ends there. Only answers of the second half are scored, which none teaches.
+        Only answers of the second half are scored, which none teaches.
         """
-        chosen, made = self.relearnings, list[dict[str, Any]]()
-        in_place = self.resources.uses_plain_engine  # DeepSpeed keeps parts of a model that it had
-        learnt = {one.learns: self._learnt(one.learns, encoder) for one in chosen.attackers}
-        weights = [part.detach().clone() for part in network.parameters()]
-        for one in chosen.attackers:
-            if not in_place:
-                network, _ = self._load(model)
-            found, run = PointMetrics(), {"lr": one.lr, "seed": chosen.seed, "attention": model.attention}
+        made, asked = list[dict[str, Any]](), self.question_rows[self.half :]
+        for one in self.relearnings.attackers:
             with contextlib.suppress(TrialDiverged):
-                self._train(network, encoder, learnt[one.learns], found, half=True, **run)
-            made += [one.model_dump() | {"step": int(step)} | metrics for step, metrics in found.items()]
-            with torch.no_grad():
-                for part, kept in zip(network.parameters(), weights, strict=True) if in_place else ():
-                    part.copy_(kept)
+                for step, metrics in self._relearn(model, one.learns, asked, lr=one.lr, seed=self.relearnings.seed):
+                    made.append(one.model_dump() | {"step": step} | metrics)
         if not made:
             raise TrialDiverged("diverged", "no relearning of the sweep left a finite model")
         return {"points": {"0": max(made, key=lambda row: row[attacks.RECOVERY_MEASURE])}, "relearnings": made}
 
-    def _train(
-        self, network: Any, encoder: Encoder, learnt: Sequence[Example], found: PointMetrics, *, half: bool, **run: Any
-    ) -> None:
-        """Relearn; put the metrics of the forget rows, or their second half, into `found`. Raises TrialDiverged."""
-        asked = self.question_rows[self.half :] if half else self.question_rows
-
-        def measure(step: int, trained: Any) -> None:
-            found[str(step)] = _measure(self._score(trained, asked, encoder))
-
-        run |= {"steps": attacks.RELEARNING_STEPS, "resources": self.resources, "measure": measure}
-        relearn(network, encoder.tokenizer, learnt, **run)
+    def _relearn(self, model: Model, learns: str, asked: Sequence[Row], **run: Any) -> Iterator[tuple[int, Metrics]]:
+        """Relearn from the model's own weights; yield step and metrics of the rows `asked`. Raises TrialDiverged."""
+        network, encoder = self._load(model)
+        run |= {"steps": attacks.RELEARNING_STEPS, "resources": self.resources, "attention": model.attention}
+        for step, trained in relearn(network, encoder.tokenizer, self._learnt(learns, encoder), **run):
+            yield step, _measure(self._score(trained, asked, encoder))
 
     def _learnt(self, learns: str, encoder: Encoder) -> Sequence[Example]:
         """Return the rows that a relearning trains on."""
@@ -232,9 +213,8 @@ def relearn(
     seed: int,
     resources: Resources,
     attention: Attention,
-    measure: Callable[[int, Any], None],
-) -> None:
-    """Train on rows by AdamW, linearly falling rate, no weight decay; `measure` is given step and model after `steps`.
+) -> Iterator[tuple[int, Any]]:
+    """Train on rows by AdamW, linearly falling rate, no weight decay; yield step and model, in evaluation, at `steps`.
 
     The protocol of unlearning-depth-score (scripts/meta_eval_robustness.py).
     """
@@ -249,7 +229,7 @@ def relearn(
     try:
         for entry in loop.train_steps(run, task):
             if entry["step"] in steps:
-                measure(entry["step"], run.module.eval())
+                yield entry["step"], run.module.eval()
                 run.module.train()
     finally:
         run.close()

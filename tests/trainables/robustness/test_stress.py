@@ -21,7 +21,7 @@ from trainables.benchmarks.tofu import rows, score_answers
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.data.conversations import make_encoder
 from trainables.data.templates import TEMPLATES
-from trainables.robustness import attack_results, quantization, sampling
+from trainables.robustness import attacks, quantization, sampling
 from trainables.robustness.attack_runner import relearn
 from trainables.robustness.attacks import NO_ATTACK, SECOND_HALF
 from trainables.training import model_files
@@ -34,9 +34,9 @@ def test_shares_are_gains_over_what_was_removed(before: float, part: float, reta
     """An attack brings `part` of the removed back, and as much to every model as to the retain model."""
     target = before + 0.1
     after = before + part * (target - before) + retain_gain
-    assert attack_results.recovered_share(before, after, target, retain_gain) == pytest.approx(part, abs=1e-6)
-    assert attack_results.recovered_share(before, after, before + 0.04, retain_gain) is None
-    assert attack_results.recovered_share(before, before, target, -retain_gain) == 0
+    assert attacks.recovered_share(before, after, target, retain_gain) == pytest.approx(part, abs=1e-6)
+    assert attacks.recovered_share(before, after, before + 0.04, retain_gain) is None
+    assert attacks.recovered_share(before, before, target, -retain_gain) == 0
 
 
 def kept(values: dict[str, float], **settings: Any) -> dict[str, Any]:
@@ -55,17 +55,17 @@ def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
     target = {NO_ATTACK: kept({"0": 0.9, SECOND_HALF: 0.8}), "nf4": kept({"0": 0.7})}
     retain = {NO_ATTACK: kept({"0": 0.1, SECOND_HALF: 0.1}), "nf4": kept({"0": 0.1}), "prefix": kept({"0": 0.1})}
     retain["relearn"], retain["relearn_half"] = kept({"13": 0.6, "4": 0.1}, lr=1e-3), kept({"13": 0.2}, lr=1e-3)
-    found = attack_results.list_recoveries(model, target, retain)
+    found = attacks.list_recoveries(model, target, retain)
     attacked = [("nf4", 0), ("relearn", 4), ("relearn", 13), ("relearn_half", 13)]
     assert [(row["attack"], row["step"]) for row in found] == attacked, "not all models were attacked by the others"
     shares = [0.1 / 0.6, 0.2 / 0.6, (0.4 - 0.5) / 0.6, (0.3 - 0.1) / 0.6]
     assert [row["share"] for row in found] == pytest.approx(shares)
     assert shares[2] < shares[1], "the retain model learns as quickly: that is no forgotten knowledge"
     assert found[2]["title"] == "relearning the forget rows (lr 0.001), step 13"
-    alone = attack_results.list_recoveries(model, target, None)
+    alone = attacks.list_recoveries(model, target, None)
     assert [row["retain"] for row in alone] == [None] * 5
     assert alone[1]["share"] == pytest.approx((0.5 - 0.3) / (0.9 - 0.3))
-    assert attack_results.list_recoveries({**model, "nf4": kept({})}, target, retain)[0]["step"] == 4
+    assert attacks.list_recoveries({**model, "nf4": kept({})}, target, retain)[0]["step"] == 4
 
 
 def test_a_sweep_is_its_worst_less_the_worst_of_the_retain_model() -> None:
@@ -75,10 +75,10 @@ def test_a_sweep_is_its_worst_less_the_worst_of_the_retain_model() -> None:
     target = {NO_ATTACK: kept({"0": 0.9, SECOND_HALF: 0.9})}
     retain = {NO_ATTACK: kept({"0": 0.2, SECOND_HALF: 0.05})}
     retain["sweep"] = kept({"0": 0.15}, lr=1e-3)
-    (found,) = attack_results.list_recoveries(model, target, retain)
+    (found,) = attacks.list_recoveries(model, target, retain)
     assert found["share"] == pytest.approx((0.6 - 0.1 - (0.15 - 0.05)) / (0.9 - 0.1))
     assert (found["worst"], found["retain_worst"]) == (model["sweep"]["points"]["0"], retain["sweep"]["points"]["0"])
-    (alone,) = attack_results.list_recoveries(model, target, None)
+    (alone,) = attacks.list_recoveries(model, target, None)
     assert (alone["share"], alone["retain_worst"]) == (pytest.approx(0.5 / 0.8), None)
 
 
@@ -190,14 +190,11 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
     examples = encode_rows(tokenizer, rows.read_evaluation_rows(benchmark)["forget"][:5], "llama2", "paper", 200)
     seen: list[int] = []
     found: dict[str, torch.Tensor] = {}
-
-    def measure(step: int, model: Any) -> None:
+    how: dict[str, Any] = {"resources": Resources(), "attention": "sdpa"}
+    for step, model in relearn(network, tokenizer, examples, lr=1e-3, steps=(1, 3), seed=4, **how):
         assert not model.training
         seen.append(step)
-        found.update({name: value.detach().clone() for name, value in model.state_dict().items()})
-
-    how: dict[str, Any] = {"resources": Resources(), "attention": "sdpa", "measure": measure}
-    relearn(network, tokenizer, examples, lr=1e-3, steps=(1, 3), seed=4, **how)
+        found = {name: value.detach().clone() for name, value in model.state_dict().items()}
     assert seen == [1, 3]
     optimizer = torch.optim.AdamW(restated.parameters(), lr=1e-3, weight_decay=0)
     for step in range(3):
