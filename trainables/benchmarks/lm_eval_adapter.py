@@ -150,7 +150,7 @@ def evaluate_tasks(
     import lm_eval
     from lm_eval.models import huggingface
 
-    from trainables.inference.ranks import run_on_first_rank
+    from trainables.inference.passes import run_on_first_rank
 
     def evaluate() -> tuple[Metrics, Records]:
         wrap: Any = huggingface.HFLM  # its decorators, and simple_evaluate's, hide the parameters from type checkers

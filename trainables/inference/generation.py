@@ -1,5 +1,6 @@
 """Greedy answers: transformers' `generate` on padded batches, with a loop that takes ended rows out of them."""
 
+import sys
 from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import Any
@@ -7,14 +8,12 @@ from typing import Any
 import torch
 from torch.nn import Embedding
 from transformers.cache_utils import Cache
-from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.utils import ALL_CACHE_NAMES
 
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import GREEDY_SAFE_KEYS, KV_CACHE_FACTOR
-from trainables.inference.padded_batch import pad_rows, padding_token, run_in_token_budget
-from trainables.inference.progress import ProgressCounter
-from trainables.inference.ranks import run_shared_items
+from trainables.inference.padded_batch import pad_rows, padding_token
+from trainables.inference.passes import run_items_in_passes
 
 GREEDY_SETTINGS: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1, "use_cache": True}
 GREEDY_SETTINGS |= {"return_dict_in_generate": False, "prompt_lookup_num_tokens": None, "assistant_early_exit": None}
@@ -26,17 +25,6 @@ SHRINK_BELOW_SHARE = 0.5
 """The share of a batch's rows with steps to come at which the others leave it, which copies the cache."""
 LOOP_WINDOW, MAX_LOOP_TOKENS = 24, 8
 """A continuation goes round if its last LOOP_WINDOW ids repeat every MAX_LOOP_TOKENS ids or fewer."""
-
-
-class LoopStoppingCriteria(StoppingCriteria):
-    """Ends each row that goes round behind its prompt, which is `width` wide."""
-
-    def __init__(self, width: int) -> None:
-        self.width = width
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> Any:
-        last = input_ids[:, max(self.width, input_ids.shape[1] - LOOP_WINDOW) :]
-        return detect_token_loops(last) if last.shape[1] == LOOP_WINDOW else last.new_zeros(len(last), dtype=torch.bool)
 
 
 def detect_token_loops(ids: torch.Tensor) -> torch.Tensor:
@@ -63,15 +51,18 @@ def generate_token_ids(
     pad: int,
     token_budget: int,
     known: Sequence[Sequence[int]] | None = None,
-    positions: int | None = None,
     cut_loops: bool = False,
 ) -> list[list[int]]:
     """Return the likeliest ids after each prompt, up to one of `ends` and without it, at most as many as its limit.
 
     `token_budget`: tokens of a batch whose keys and values are kept, padding and what is to come included. `known`: the
-    ids that each continuation begins with. `positions`: the most that a row of a batch may have, padding included.
-    `cut_loops`: end what goes round.
+    ids that each continuation begins with. `cut_loops`: end what goes round. Learnt positions, of which there are no
+    more, end it too.
     """
+    positions = sys.maxsize
+    if any(isinstance(one, Embedding) and one is not network.get_input_embeddings() for one in network.modules()):
+        positions = network.config.max_position_embeddings
+    limits = [min(limit, max(positions - len(ids), 0)) for limit, ids in zip(limits, prompts, strict=True)]
     if known is None or network.generation_config.to_diff_dict().keys() - GREEDY_SAFE_KEYS:
         known = [()] * len(prompts)
     started = [_cut_at(ends, ids[:limit]) for ids, limit in zip(known, limits, strict=True)]
@@ -81,37 +72,27 @@ def generate_token_ids(
         for begun, ids, limit in zip(started, known, limits, strict=True)
     ]
 
-    def run(rows: Sequence[int]) -> dict[int, list[int]]:
-        counter, found = ProgressCounter("generations", len(rows)), {}
-        more = max((left[row] for row in rows), default=0)
-        widths = [len(read[row]) + more for row in rows]
-        if positions is not None:  # a row that is too wide with another's tokens to come is a batch of its own
-            widths = [token_budget if width > positions else width for width in widths]
-
-        def run_group(group: list[int]) -> None:
-            batch = [rows[k] for k in group]
-            input_ids, mask = pad_rows([read[row] for row in batch], pad, network.device, left=True)
-            produced = network.generate(
-                input_ids=input_ids,
-                attention_mask=mask,
-                custom_generate=_decode,
-                limits=[left[row] for row in batch],
-                **GREEDY_SETTINGS,
-                max_new_tokens=max(left[row] for row in batch),
-                pad_token_id=pad,
-                eos_token_id=sorted(ends),
-                stopping_criteria=StoppingCriteriaList([LoopStoppingCriteria(input_ids.shape[1])] if cut_loops else []),
-            )
-            texts = [_cut_at(ends, ids[: left[row]]) for row, ids in zip(batch, produced, strict=True)]
-            found.update(zip(batch, map(cut_token_loop, texts) if cut_loops else texts, strict=True))
-            counter.add(len(batch))
-
-        run_in_token_budget(run_group, widths, token_budget)
-        return found
+    def run(batch: list[int]) -> dict[int, list[int]]:
+        input_ids, mask = pad_rows([read[row] for row in batch], pad, network.device, left=True)
+        produced = network.generate(
+            input_ids=input_ids,
+            attention_mask=mask,
+            custom_generate=_decode,
+            limits=[left[row] for row in batch],
+            cut_loops=cut_loops,
+            **GREEDY_SETTINGS,
+            max_new_tokens=max(left[row] for row in batch),
+            pad_token_id=pad,
+            eos_token_id=sorted(ends),
+        )
+        texts = [_cut_at(ends, ids[: left[row]]) for row, ids in zip(batch, produced, strict=True)]
+        return dict(zip(batch, map(cut_token_loop, texts) if cut_loops else texts, strict=True))
 
     order = [row for row, limit in enumerate(left) if limit > 0]
     order.sort(key=lambda row: (-len(read[row]), -left[row], row))
-    found = run_shared_items(run, order)
+    widths = {row: len(read[row]) + max(left) for row in order}  # too wide with another's to come: a batch of its own
+    widths = {row: token_budget if width > positions else width for row, width in widths.items()}
+    found = run_items_in_passes("generations", run, widths, token_budget)
     return [begun + found.get(row, []) for row, begun in enumerate(started)]
 
 
@@ -122,6 +103,7 @@ def _decode(
     stopping_criteria: Any,
     generation_config: Any,
     limits: Sequence[int],
+    cut_loops: bool,
     **state: Any,
 ) -> list[list[int]]:
     """Return the likeliest ids after each row, and some more behind its end or limit: `custom_generate` of `generate`.
@@ -142,6 +124,8 @@ def _decode(
             if state.get(name) is not None:
                 state[name] = torch.cat([state[name], state[name][..., -1:] + step], dim=-1)
         ended |= stopping_criteria(input_ids, None)
+        if cut_loops and count >= LOOP_WINDOW:
+            ended |= detect_token_loops(input_ids[:, -LOOP_WINDOW:])
         if device.type == "cuda" and count % STEPS_BETWEEN_END_CHECKS:
             continue
         going = [k for k, over in enumerate(ended.tolist()) if not over and limits[rows[k]] > count]
@@ -190,10 +174,6 @@ def generate(
     named = configured if isinstance(configured, list) else [configured]
     most = [new_tokens] * len(encoded) if isinstance(new_tokens, int) else new_tokens
     limits = [max(limit - len(ids), 0) if total else limit for limit, ids in zip(most, encoded, strict=True)]
-    positions = None
-    if any(isinstance(one, Embedding) and one is not network.get_input_embeddings() for one in network.modules()):
-        positions = network.config.max_position_embeddings  # learnt ones, of which there are no more
-        limits = [min(limit, max(positions - len(ids), 0)) for limit, ids in zip(limits, encoded, strict=True)]
     continued = generate_token_ids(
         network,
         encoded,
@@ -201,7 +181,6 @@ def generate(
         ends={*ends, *named, tokenizer.eos_token_id} - {None},
         pad=padding_token(tokenizer),
         token_budget=KV_CACHE_FACTOR * token_budget,
-        positions=positions,
         cut_loops=cut_loops,
         known=known or None,
     )

@@ -1,13 +1,11 @@
 """Examples as one padded batch of tensors."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from trainables.common import cli
-from trainables.common.errors import is_out_of_memory
 from trainables.common.tokenized_row import Example
 
 IGNORED_LABEL = -100
@@ -49,23 +47,3 @@ def select_logits(output: Any, keep: torch.Tensor) -> torch.Tensor:
     if keep.ndim == 1:
         return output.logits[0]
     return output.logits[keep] if output.logits.ndim == 3 else output.logits
-
-
-def run_in_token_budget(run: Callable[[list[int]], None], lengths: Sequence[int], token_budget: int) -> None:
-    """Run groups of row numbers, the longest rows first, each within `token_budget` padded tokens or of one row.
-
-    A group for which memory does not suffice is run again as two, and the others with half the budget.
-    """
-    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
-    start = 0
-    while start < len(order):
-        longest = max(1, lengths[order[start]])
-        group = order[start : start + max(1, token_budget // longest)]
-        try:
-            run(group)
-            start += len(group)
-        except Exception as full:
-            if len(group) == 1 or not is_out_of_memory(full):
-                raise
-            token_budget = longest * (len(group) // 2)
-            cli.print_line(f"evaluation: out of memory, again with {token_budget} tokens a pass", error=True)

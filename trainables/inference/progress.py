@@ -23,14 +23,10 @@ class ProgressCounter:
     """Counts what is done on this rank."""
 
     def __init__(self, what: str, total: int) -> None:
-        self.what, self.total, self.done = what, total, 0
-        self.known = _REPORT.get()
-        self.before = self.known[1].get(what, 0) if self.known else 0
+        self.report, self.counted = _REPORT.get() or (lambda *_: None, {})
+        self.what, self.total = what, self.counted.get(what, 0) + total
         self.add(0)
 
     def add(self, count: int) -> None:
-        self.done += count
-        if self.known is not None:
-            report, counted = self.known
-            counted[self.what] = self.before + self.done
-            report(self.what, self.before + self.done, self.before + self.total)
+        self.counted[self.what] = self.counted.get(self.what, 0) + count
+        self.report(self.what, self.counted[self.what], self.total)

@@ -1,6 +1,7 @@
 """Losses of given answers."""
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -9,8 +10,7 @@ from torch.nn import functional
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import LABELS_PER_CHUNK
 from trainables.inference import padded_batch
-from trainables.inference.progress import ProgressCounter
-from trainables.inference.ranks import run_shared_items
+from trainables.inference.passes import run_items_in_passes
 
 MIN_VARIANCE = 1e-6
 """open-unlearning's guard: where all the probability is on one token."""
@@ -43,18 +43,10 @@ def score_examples(
 ) -> list[LabelScores]:
     """Score examples, equal ones once; `token_budget`: tokens of all examples of a pass, padding included."""
     pad = padded_batch.padding_token(tokenizer)
-
-    def run(chosen: Sequence[Example]) -> dict[Example, LabelScores]:
-        counter, found = ProgressCounter("answers", len(chosen)), {}
-
-        def run_group(rows: list[int]) -> None:
-            found.update(_score_batch(network, [chosen[row] for row in rows], pad, standardise))
-            counter.add(len(rows))
-
-        padded_batch.run_in_token_budget(run_group, [len(example.input_ids) for example in chosen], token_budget)
-        return found
-
-    found = run_shared_items(run, sorted(dict.fromkeys(examples), key=lambda example: -len(example.input_ids)))
+    lengths = {example: len(example.input_ids) for example in examples}
+    lengths = dict(sorted(lengths.items(), key=lambda one: -one[1]))  # so that ranks have about the same to do
+    run = partial(_score_batch, network, pad=pad, standardise=standardise)
+    found = run_items_in_passes("answers", run, lengths, token_budget)
     return [found[example] for example in examples]
 
 

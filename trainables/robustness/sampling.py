@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trainables.inference.padded_batch import pad_rows, padding_token, run_in_token_budget
+from trainables.inference.padded_batch import pad_rows, padding_token
+from trainables.inference.passes import run_items_in_passes
 
 MAX_NEW_TOKENS = 200
 """Tokens of an answer, as of TOFU's greedy ones."""
@@ -42,16 +43,16 @@ def sample_answers(
     configured = network.generation_config.eos_token_id
     stops = {*ends, tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])} - {None}
     asked = [ids for ids in prompts for _ in range(samples)]
-    found: dict[int, str] = {}
     how: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "num_beams": 1}
     how |= {"eos_token_id": sorted(stops), "pad_token_id": padding_token(tokenizer), "max_new_tokens": MAX_NEW_TOKENS}
 
-    def run(group: list[int]) -> None:
+    def run(group: list[int]) -> dict[int, str]:
         ids, mask = pad_rows([asked[place] for place in group], how["pad_token_id"], network.device, left=True)
         made = network.generate(input_ids=ids, attention_mask=mask, **how)[:, ids.shape[1] :].tolist()
-        for place, answer in zip(group, made, strict=True):
-            said = takewhile(lambda token: token not in stops, answer)
-            found[place] = tokenizer.decode(list(said), skip_special_tokens=True)
+        said = [list(takewhile(lambda token: token not in stops, answer)) for answer in made]
+        return dict(zip(group, tokenizer.batch_decode(said, skip_special_tokens=True), strict=True))
 
-    run_in_token_budget(run, [len(ids) + MAX_NEW_TOKENS for ids in asked], budget)
+    found = run_items_in_passes(
+        "samples", run, {place: len(ids) + MAX_NEW_TOKENS for place, ids in enumerate(asked)}, budget
+    )
     return [[found[row * samples + k] for k in range(samples)] for row in range(len(prompts))]

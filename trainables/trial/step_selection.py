@@ -20,8 +20,8 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
+from trainables.inference.passes import share_among_ranks
 from trainables.inference.progress import ReportProgress, report_progress_to
-from trainables.inference.ranks import share_among_ranks
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, EVALUATIONS, RESULT
 from trainables.storage.folder_storage import Storage
@@ -219,7 +219,7 @@ class StepSelection:
             atomic_files.publish_folder(self._weights_folder(step), self.weights)
 
     def _make_evaluation(self, network: Any, metrics: Metrics, rows: benchmarks.Records) -> Evaluation:
-        target = weights_on_disk.open_weights(self.trial.target)
+        target = weights_on_disk.map_tensors_to_files(self.trial.target)
         metrics["relative_change"] = weights_on_disk.relative_change(network, target)
         return {
             "metrics": metrics,

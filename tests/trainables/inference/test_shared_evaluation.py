@@ -9,7 +9,7 @@ import torch
 from tests.support import families, ranks
 from tests.support.families import END, NEVER
 from trainables.common.errors import InputError
-from trainables.inference.ranks import run_on_first_rank, run_shared_items, share_among_ranks
+from trainables.inference.passes import run_items_in_passes, run_on_first_rank, share_among_ranks
 
 
 def score_and_generate(model: Any, groups: Any, prompts: Any, limits: Any) -> Any:
@@ -54,7 +54,7 @@ def check_shared_errors(rank: int) -> None:
         kind, words = (torch.OutOfMemoryError, "no room")
     with share_among_ranks(together=True):
         with pytest.raises(kind, match=words):
-            run_shared_items(full, [0, 1])
+            run_items_in_passes("", full, {0: 1, 1: 1}, 1)
         assert run_on_first_rank(lambda: rank) == 0
         with pytest.raises(InputError if rank == 0 else RuntimeError, match="no such task"):
             run_on_first_rank(nothing)
