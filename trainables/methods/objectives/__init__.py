@@ -1,13 +1,12 @@
-"""Unlearning objectives, each a sum of terms; a family of losses a file. It imports config and inference."""
+"""Unlearning objectives, each a sum of terms; their losses in a file. It imports config and inference."""
 
 from functools import partial
 
 from trainables.config.method_tables import METHODS
 from trainables.methods import custom
 from trainables.methods.method_constants import Constants
-from trainables.methods.objectives import forget_losses as forget
+from trainables.methods.objectives import losses
 from trainables.methods.objectives.base import DualWeight, ForwardOutput, Loss, Objective, Term, Totals, nll, scale_loss
-from trainables.methods.objectives.frozen_model import make_frozen_model_term, make_kl_term, make_rmu_objective, undial
 
 __all__ = ["ForwardOutput", "Objective", "Term", "Totals", "make_objective"]
 
@@ -18,40 +17,40 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
         case "nll":
             return Objective((Term("forget", nll),))
         case "ga":
-            return Objective((_forget(forget.gradient_ascent, c),))
+            return Objective((_forget(losses.gradient_ascent, c),))
         case "ga_kl":
-            return Objective((_forget(forget.gradient_ascent, c), make_kl_term(c)))
+            return Objective((_forget(losses.gradient_ascent, c), _kl(c)))
         case "gd":
-            return Objective((_forget(forget.gradient_ascent, c), *_retain(c)))
+            return Objective((_forget(losses.gradient_ascent, c), *_retain(c)))
         case "wga":
-            return Objective((_forget(partial(forget.weighted_ascent, beta=c.beta), c), *_retain(c)))
+            return Objective((_forget(partial(losses.weighted_ascent, beta=c.beta), c), *_retain(c)))
         case "npo":
-            return Objective((_forget(partial(forget.npo, beta=c.beta), c),), needs_reference=True)
+            return Objective((_forget(partial(losses.npo, beta=c.beta), c),), needs_reference=True)
         case "npo_kl":
-            return Objective((_forget(partial(forget.npo, beta=c.beta), c), make_kl_term(c)), needs_reference=True)
+            return Objective((_forget(partial(losses.npo, beta=c.beta), c), _kl(c)), needs_reference=True)
         case "npo_gd":
-            return Objective((_forget(partial(forget.npo, beta=c.beta), c), *_retain(c)), needs_reference=True)
+            return Objective((_forget(partial(losses.npo, beta=c.beta), c), *_retain(c)), needs_reference=True)
         case "simnpo":
-            return Objective((_forget(partial(forget.simnpo, beta=c.beta, margin=c.margin), c),))
+            return Objective((_forget(partial(losses.simnpo, beta=c.beta, margin=c.margin), c),))
         case "simnpo_gd":
-            return Objective((_forget(partial(forget.simnpo, beta=c.beta, margin=c.margin), c), *_retain(c)))
+            return Objective((_forget(partial(losses.simnpo, beta=c.beta, margin=c.margin), c), *_retain(c)))
         case "rmu":
-            return make_rmu_objective(c, seed)
+            return losses.make_rmu_objective(c, seed)
         case "idk_dpo":
-            term = Term("forget", scale_loss(partial(forget.dpo, beta=c.beta), c.forget_coefficient), answers="both")
+            term = Term("forget", scale_loss(partial(losses.dpo, beta=c.beta), c.forget_coefficient), answers="both")
             return Objective((term, *_retain(c)), needs_reference=True)
         case "idk_nll":
             return Objective((Term("forget", scale_loss(nll, c.forget_coefficient), answers="other"), *_retain(c)))
         case "undial":
-            loss = scale_loss(partial(undial, beta=c.beta, reduction=c.kl_reduction), c.forget_coefficient)
-            return Objective((make_frozen_model_term("forget", loss, c.kl_reduction), *_retain(c)))
+            loss = scale_loss(partial(losses.undial, beta=c.beta, reduction=c.kl_reduction), c.forget_coefficient)
+            return Objective((losses.make_frozen_model_term("forget", loss, c.kl_reduction), *_retain(c)))
         case "satimp":
-            return Objective((_forget(partial(forget.satimp, beta=c.beta, beta2=c.beta2), c), *_retain(c)))
+            return Objective((_forget(partial(losses.satimp, beta=c.beta, beta2=c.beta2), c), *_retain(c)))
         case "ceu":
-            return Objective((_forget(forget.unlikelihood, c),))
+            return Objective((_forget(losses.unlikelihood, c),))
         case "pdu":  # arXiv 2506.05314: forget_coefficient `pdu_forget_loss` + lambda NLL(retain), lambda by DualWeight
             # its authors update lambda on every micro-batch of every rank alone; here once a step, by the whole batch
-            flat = Term("forget", scale_loss(forget.pdu_forget_loss, c.forget_coefficient), logits="answer")
+            flat = Term("forget", scale_loss(losses.pdu_forget_loss, c.forget_coefficient), logits="answer")
             weight = float(c.retain_coefficient)  # never "balanced": check_retain_counted_once
             retain = Term("retain", scale_loss(nll, weight), nll_weight=weight)
             return Objective((flat, retain), dual=DualWeight(weight, c.retain_bound, c.dual_rate, c.dual_warmup))
@@ -62,6 +61,11 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
 
 def _forget(loss: Loss, c: Constants) -> Term:
     return Term("forget", scale_loss(loss, c.forget_coefficient))
+
+
+def _kl(c: Constants) -> Term:
+    loss = scale_loss(partial(losses.kl, reduction=c.kl_reduction), c.kl_coefficient)
+    return losses.make_frozen_model_term("retain", loss, c.kl_reduction)
 
 
 def _retain(c: Constants) -> tuple[Term, ...]:
