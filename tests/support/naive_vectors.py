@@ -36,7 +36,7 @@ def make(direction: SharedVector, place: Path, micro_batch: int | None = None) -
     """The direction's tensors, made in this process."""
     prepare_process(Resources(), 0)
     folder = ensure_direction(direction, open_storage(str(place)), load_direction_examples, micro_batch)
-    return load_file(folder / "direction-00000.safetensors")
+    return load_file(folder / "direction.safetensors")
 
 
 class Naive:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +14,29 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.training import weight_files
 
-
-@dataclass(frozen=True)
-class TargetWeights:
-    """A model folder, and the safetensors file of each parameter by name."""
-
-    folder: Path
-    files: dict[str, str]
-
-    def check_tensor_names(self, network: Any) -> None:
-        """Raise InputError if the loaded model has a weight that the files lack, or name in another way."""
-        missing = [name for name, _ in network.named_parameters() if name not in self.files]
-        if missing:
-            raise InputError(
-                f"target: {self.folder} has no tensor '{missing[0]}', which the loaded model has; save it again with "
-                "transformers (from_pretrained, save_pretrained), which names tensors as it loads them"
-            )
-
-    def read_tensor_rows(self, name: str, start: int = 0, stop: int | None = None) -> torch.Tensor:
-        """Return rows `start` to `stop` of one tensor, as stored."""
-        with safe_open(self.folder / self.files[name], framework="pt") as file:
-            part: Any = file.get_slice(name)
-            return part[start:stop]
+TensorFiles = Mapping[str, Path]
+"""The safetensors file of each tensor of a model folder, by the tensor's name."""
 
 
-def open_weights(model: Model) -> TargetWeights:
-    """Return the weights of a model folder, or of a hub model that was fetched before."""
+def check_tensor_names(files: TensorFiles, network: Any) -> None:
+    """Raise InputError if the loaded model has a weight that the files lack, or name in another way."""
+    missing = [name for name, _ in network.named_parameters() if name not in files]
+    if missing:
+        raise InputError(
+            f"target: {next(iter(files.values())).parent} has no tensor '{missing[0]}', which the loaded model has; "
+            "save it again with transformers (from_pretrained, save_pretrained), which names tensors as it loads them"
+        )
+
+
+def read_tensor_rows(files: TensorFiles, name: str, start: int = 0, stop: int | None = None) -> torch.Tensor:
+    """Return rows `start` to `stop` of one tensor, as stored."""
+    with safe_open(files[name], framework="pt") as file:
+        part: Any = file.get_slice(name)
+        return part[start:stop]
+
+
+def map_tensors_to_files(model: Model) -> TensorFiles:
+    """Return where the weights of a model folder are, or of a hub model that was fetched before."""
     folder = typed_paths.expand_home(model.path)
     if not typed_paths.is_folder(folder):
         from huggingface_hub import snapshot_download
@@ -48,35 +44,35 @@ def open_weights(model: Model) -> TargetWeights:
         patterns = ["*.safetensors", weight_files.WEIGHTS_INDEX_FILE, "config.json"]
         found = snapshot_download(model.path, revision=model.revision, allow_patterns=patterns, local_files_only=True)
         folder = Path(found)
-    files: dict[str, str] = {}
+    files: dict[str, Path] = {}
     for path in weight_files.list_weight_files(folder):
         with safe_open(path, framework="pt") as file:
-            files |= dict.fromkeys(file.keys(), path.name)
-    return TargetWeights(folder, files)
+            files |= dict.fromkeys(file.keys(), path)
+    return files
 
 
 @torch.no_grad()
-def relative_change(network: Any, target: TargetWeights) -> float | None:
+def relative_change(network: Any, target: TensorFiles) -> float | None:
     """Return ||theta - theta_org|| / ||theta_org|| over all weights, with theta_org rounded as it was loaded.
 
     None: the model's files name their tensors in another way than the loaded model does.
     """
-    if any(name not in target.files for name, _ in network.named_parameters()):
+    if any(name not in target for name, _ in network.named_parameters()):
         return None
     norms = []  # on the model's device, where they are read once, at the end
     for name, parameter in network.named_parameters():
-        before = target.read_tensor_rows(name).to(parameter.device, parameter.dtype).float()
+        before = read_tensor_rows(target, name).to(parameter.device, parameter.dtype).float()
         norms += [vector_norm(each, dtype=torch.float64) for each in (parameter.float() - before, before)]
     moved, origin = torch.stack(norms).view(-1, 2).square().sum(0).tolist()
     return math.sqrt(moved / origin)
 
 
 @torch.no_grad()
-def mix_with_target(network: Any, unlearned: Mapping[str, torch.Tensor], target: TargetWeights, weight: float) -> None:
+def mix_with_target(network: Any, unlearned: Mapping[str, torch.Tensor], target: TensorFiles, weight: float) -> None:
     """Set theta = weight * theta_u + (1 - weight) * theta_org (the paper's UWC), one tensor after another.
 
     `unlearned`: the tensors of theta_u on the CPU, by name.
     """
     for name, parameter in network.named_parameters():
-        after, before = unlearned[name].float(), target.read_tensor_rows(name).to(parameter.dtype).float()
+        after, before = unlearned[name].float(), read_tensor_rows(target, name).to(parameter.dtype).float()
         parameter.copy_(torch.lerp(before, after, weight))

@@ -15,7 +15,7 @@ from trainables.trial.step_selection import Metrics, StepSelection, load_target_
 def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generator[Event, None, dict[str, Any]]:
     """Search the mixture for each target share of utility; yield progress, return the result's `calibration`."""
     trial, settings = steps.trial, steps.trial.calibration
-    before = weights_on_disk.open_weights(trial.target)
+    before = weights_on_disk.map_tensors_to_files(trial.target)
     after = {name: parameter.detach().to("cpu", copy=True) for name, parameter in network.named_parameters()}
     goals = benchmarks.get_benchmark(trial.benchmark.name).GOALS
     name = goals[-1].metric

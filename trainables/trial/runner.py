@@ -111,7 +111,7 @@ class TrialRun:
             return
         network, tokenizer = setup.load_target(trial.target, trial.resources.precision, trial.resources, device)
         if trial.calibration.targets:
-            weights_on_disk.open_weights(trial.target).check_tensor_names(network)
+            weights_on_disk.check_tensor_names(weights_on_disk.map_tensors_to_files(trial.target), network)
         task = setup.make_training_task(trial, network, tokenizer, device, record.micro_batch)
         network = model_files.add_lora_adapters(network, trial.training.lora_rank, trial.training.lora_alpha)
         folder = self.folder / CHECKPOINT

@@ -55,7 +55,7 @@ def test_interrupted_making_begins_again_and_a_direction_that_is_there_is_found(
     assert not folder.exists()
     shared_artifacts.ensure_shared_direction(*given)
     assert {path.name for path in folder.parent.iterdir()} == {direction.id()}
-    torch.testing.assert_close(load_file(folder / "direction-00000.safetensors"), whole, rtol=0, atol=0)
+    torch.testing.assert_close(load_file(folder / "direction.safetensors"), whole, rtol=0, atol=0)
     written = (folder / RESULT).stat().st_mtime_ns
     monkeypatch.setattr(direction_files, "open_trainer", stop)
     shared_artifacts.ensure_shared_direction(*given)
@@ -77,7 +77,7 @@ def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_
     direction, store, expected = made
     ranks.start(_one_of_two, (tmp_path, direction.model_dump_json()), 2)
     folders = [forget_batches.direction_folder(direction, place) for place in (store, Storage(tmp_path))]
-    found = load_file(folders[1] / "direction-00000.safetensors")
+    found = load_file(folders[1] / "direction.safetensors")
     assert found.keys() == expected.keys()
     assert float((flat(found) - flat(expected)).norm() / flat(expected).norm()) < 1e-4
     one, two = (atomic_files.read_parquet_rows(folder / forget_batches.BATCHES_FILE) for folder in folders)

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from huggingface_hub import save_torch_state_dict
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from trainables.common import provenance
 from trainables.common.errors import InputError, TrialDiverged
@@ -30,7 +30,6 @@ from trainables.storage.folder_storage import Storage
 from trainables.training import forward_backward, model_files, weights_on_disk
 from trainables.training.task_vectors import forget_batches, sharded_model
 
-MAX_FILE_BYTES = 4 * 2**30
 LoadRows = Callable[[SharedVector, Any], Sequence[Example]]
 """Returns the forget rows of a direction as tokens of a tokenizer."""
 Tensors = dict[str, torch.Tensor]
@@ -45,7 +44,7 @@ class TaskVectorTrainer:
     model: sharded_model.ShardedModel
     rows: Sequence[Example]
     batches: list[list[int]]
-    target: weights_on_disk.TargetWeights
+    target: weights_on_disk.TensorFiles
     pad: int
     micro_batch: int | None
     frozen: Any = None
@@ -122,7 +121,8 @@ class TaskVectorTrainer:
         return float(loss), tokens
 
     def _target_part(self, piece: sharded_model.ParameterRows) -> torch.Tensor:
-        return self.target.read_tensor_rows(piece.name, piece.start, piece.stop).to(self.model.device, torch.float32)
+        stored = weights_on_disk.read_tensor_rows(self.target, piece.name, piece.start, piece.stop)
+        return stored.to(self.model.device, torch.float32)
 
 
 def open_trainer(
@@ -135,11 +135,9 @@ def open_trainer(
     rows, count = load_rows(direction, tokenizer), direction.vector.batches
     if direction.rectified:
         forget_batches.check_enough_forget_rows(len(rows), count, direction.benchmark.split)
-    target = weights_on_disk.open_weights(direction.target)
-    target.check_tensor_names(network)
-    if (
-        checkpointing
-    ):  # needs training mode: there dropout is off by its rate, so that all gradients are of one function
+    target = weights_on_disk.map_tensors_to_files(direction.target)
+    weights_on_disk.check_tensor_names(target, network)
+    if checkpointing:  # needs training mode: there dropout is off by its rate: all gradients are of one function
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         for module in network.modules():
             dropped = [name for name, value in vars(module).items() if "drop" in name and isinstance(value, float)]
@@ -189,13 +187,14 @@ def _write_direction(
             f"task_vector: every vector is zero after {vector.steps} step(s) at lr {vector.lr:g}, so there is no "
             "direction; raise task_vector.lr or task_vector.steps"
         )
+    tensors = model.gather()
+    if model.rank > 0:
+        return
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as place:
         staging = Path(place) / folder.name
         staging.mkdir()
-        _write_tensors(model, staging)
-        if model.rank > 0:
-            return
+        save_torch_state_dict(tensors, staging, filename_pattern="direction{suffix}.safetensors")
         write_parquet_rows(staging / forget_batches.BATCHES_FILE, records)
         result = {
             "id": direction.id(),
@@ -213,23 +212,11 @@ def _write_direction(
         publish_folder(staging, folder)
 
 
-def _write_tensors(model: sharded_model.ShardedModel, folder: Path) -> None:
-    number, buffer = 0, {}
-    for name, tensor in model.gather():
-        if model.rank == 0:
-            buffer[name] = tensor
-        if sum(kept.nbytes for kept in buffer.values()) >= MAX_FILE_BYTES:
-            save_file(buffer, folder / f"direction-{number:05}.safetensors")
-            number, buffer = number + 1, {}
-    if buffer:
-        save_file(buffer, folder / f"direction-{number:05}.safetensors")
-
-
 @torch.no_grad()
 def subtract_direction(network: Any, folder: Path, strength: float) -> None:
     """Set theta - strength * direction, tensor by tensor, added in fp32 and rounded to the model's precision."""
     parameters = dict(network.named_parameters())
-    for path in sorted(folder.glob("direction-*.safetensors")):
+    for path in sorted(folder.glob("direction*.safetensors")):
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 - safe_open is no mapping
                 parameter = parameters.pop(name)

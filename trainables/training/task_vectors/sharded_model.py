@@ -4,7 +4,6 @@ Task vectors need each parameter's weight, gradient and origin side by side, whi
 (docs/decisions/0004). One rank in fp32 is a plain model.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,11 +72,15 @@ class ShardedModel:
         squares = [piece.weight.double().square().sum() for piece in self.parameter_rows()]
         return float(self.sum_over_ranks(torch.stack(squares).sum())) ** 0.5
 
-    def gather(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield name and weight of one whole parameter after the other, on the CPU; all ranks call it."""
+    def gather(self) -> dict[str, torch.Tensor]:
+        """Return the whole parameters on the CPU of rank 0 (nothing elsewhere), by name; all ranks call it."""
+        state: dict[str, torch.Tensor] = {}
         for name, parameter in self.inner.named_parameters():
             whole = parameter.detach()
-            yield name, (whole.full_tensor() if isinstance(whole, DTensor) else whole).cpu()
+            whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
+            if self.rank == 0:
+                state[name] = whole.cpu()
+        return state
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
