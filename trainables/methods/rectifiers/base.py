@@ -142,16 +142,12 @@ def make_outcome(before: Sequence[float], after: Sequence[float], **more: Any) -
 
 
 def shard_dot_products(gradient: Shard, average: Shard) -> torch.Tensor:
-    """Return <g, m>, <m, m>, <g, g> of this shard in one pass over both: (3,) in fp64, summed chunk by chunk."""
-    total = torch.zeros(3, dtype=torch.float64, device=gradient[0].device if gradient else None)
-    for part, mean in zip(gradient, average, strict=True):
-        if kernels := triton_kernels_for(part):
-            total += kernels.inner_products(part.reshape(-1), mean.reshape(-1))
-            continue
-        for g, m in zip(split_chunks(part), split_chunks(mean), strict=True):
-            g, m = g.float(), m.float()
-            total += torch.stack((torch.dot(g, m), torch.dot(m, m), torch.dot(g, g))).double()
-    return total
+    """Return <g, m>, <m, m>, <g, g> of this shard: (3,) in fp64; a GPU reads both once."""
+    if gradient and (kernels := triton_kernels_for(gradient[0])):
+        parts = zip(gradient, average, strict=True)
+        return sum(kernels.inner_products(part.reshape(-1), mean.reshape(-1)) for part, mean in parts)
+    pairs = (gradient, average), (average, average), (gradient, gradient)
+    return torch.stack([shard_inner_product(a, b) for a, b in pairs])
 
 
 def zip_shard_parts(*shards: Shard) -> Iterator[tuple[torch.Tensor, ...]]:
