@@ -5,7 +5,7 @@ The paper calls w alpha. w = 1 is the unlearned model, w = 0 the target model.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 from trainables.config.settings import Calibration
 
@@ -47,12 +47,11 @@ def find_largest_weight_bracket(known: dict[float, float], goal: float) -> tuple
 
     Raises ValueError where all are below it.
     """
-    weights = sorted(known, reverse=True)
-    if known[weights[0]] >= goal:
-        return weights[0], weights[0]
-    for high, low in pairwise(weights):
+    high = max(known)
+    for low in sorted(known, reverse=True):
         if known[low] >= goal:
             return low, high
+        high = low
     raise ValueError(f"no mixture reaches {goal}: the target model itself is below it")
 
 
