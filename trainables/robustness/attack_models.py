@@ -101,7 +101,7 @@ def run_attacks(
     key = trial_id or runner.key(models["model"])
     for role, model in models.items():
         for name in (attacks.NO_ATTACK, *names):
-            if name in left_out or (role == "target" and attacks.is_relearning(name)):
+            if name in left_out or (role == "target" and name in attacks.RELEARNINGS):
                 continue
             made = results[role][name] = runner.attack(model, key if role == "model" else runner.key(model), name)
             cli.print_line(f"{role}: {name} ({made['seconds']:.0f} s)")

@@ -18,14 +18,13 @@ from trainables import benchmarks
 from trainables.benchmarks import Metrics, Records, Row, metrics
 from trainables.benchmarks.tofu import aggregates, rows, score_answers
 from trainables.common import provenance
-from trainables.common.errors import TrialDiverged, is_out_of_memory
+from trainables.common.errors import InputError, TrialDiverged, is_out_of_memory
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import KV_CACHE_FACTOR, Attention, Benchmark, Model, Resources, Training
 from trainables.config.trial import hashed_settings
 from trainables.data.conversations import Encoder, make_encoder
 from trainables.robustness import attacks, sampling
-from trainables.robustness.quantization import fake_quantize_weights
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.training import engine, loop, model_files
@@ -34,6 +33,12 @@ from trainables.trial import setup
 
 ROWS_PER_AUTHOR = 20
 ATTACK_MEASURES = ("extraction_strength", "exact_memorisation")
+NF4_BLOCK_SIZE = 64
+"""Weights that share a scale in NF4 (bitsandbytes' default)."""
+NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334)
+NF4 += (-0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224)
+NF4 += (0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)
+"""The sixteen values of a weight over its block's largest (Dettmers et al., 2023, QLoRA, appendix E)."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class AttackRunner:
         """Return what the numbers of an attack depend on beside the model."""
         found: dict[str, Any] = {"benchmark": hashed_settings(self.benchmark), "precision": self.resources.precision}
         found["scored"] = "answers alone"
-        if attacks.is_relearning(name):
+        if name in attacks.RELEARNINGS:
             found |= {"lr": self.lr, "seed": self.seed, "steps": list(attacks.RELEARNING_STEPS)}
         if name == attacks.SAMPLE_ATTACK:
             found |= {"samples": self.samples, "seed": self.seed}
@@ -118,7 +123,7 @@ class AttackRunner:
     def _make(self, model: Model, name: str) -> dict[str, Any]:
         if name == attacks.SWEEP_ATTACK:
             return self._sweep(model)
-        asked, learns = self.question_rows, attacks.ATTACKS[name].learns if name in attacks.ATTACKS else None
+        asked, learns = self.question_rows, attacks.RELEARNINGS.get(name)
         if learns is not None:
             asked = asked[self.half :] if learns == "first half" else asked
             made = self._relearn(model, learns, asked, lr=self.lr, seed=self.seed)
@@ -233,3 +238,34 @@ def relearn(
                 run.module.train()
     finally:
         run.close()
+
+
+def fake_quantize_weights(network: Any, kind: str) -> None:
+    """Round the weights of every linear layer but the last, `lm_head`, as transformers does; `kind`: int8 or nf4.
+
+    NF4 gives bitsandbytes' dequantized weights bit for bit in fp32. int8: of each output row, symmetric, weights only.
+    """
+    head = network.get_output_embeddings()
+    layers = [one for one in network.modules() if isinstance(one, torch.nn.Linear) and one is not head]
+    if not layers:
+        raise InputError(f"--attacks: {kind} rounds linear layers, and {type(network).__name__} has none but the last")
+    with torch.no_grad():
+        for layer in layers:
+            layer.weight.copy_(fake_quantize_nf4(layer.weight) if kind == "nf4" else fake_quantize_int8(layer.weight))
+
+
+def fake_quantize_int8(weight: torch.Tensor) -> torch.Tensor:
+    """Return (rows, columns) with each row rounded to 255 steps of its largest absolute value."""
+    scale = weight.float().abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny) / 127
+    return (weight.float() / scale).round() * scale
+
+
+def fake_quantize_nf4(weight: torch.Tensor) -> torch.Tensor:
+    """Return the weight with each block of 64, counted along the rows, rounded to NF4 of its largest absolute value."""
+    flat = weight.float().reshape(-1)
+    blocks = torch.nn.functional.pad(flat, (0, -len(flat) % NF4_BLOCK_SIZE)).reshape(-1, NF4_BLOCK_SIZE)
+    scale = blocks.abs().amax(dim=1, keepdim=True)
+    codes = torch.tensor(NF4, device=weight.device)
+    shares = blocks / scale.clamp(min=torch.finfo(torch.float32).tiny)
+    rounded = codes[torch.bucketize(shares, (codes[1:] + codes[:-1]) / 2)] * scale
+    return rounded.reshape(-1)[: len(flat)].reshape(weight.shape)

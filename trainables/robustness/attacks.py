@@ -4,7 +4,6 @@ The retain model under the same attack is the yardstick. Without torch: commands
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -34,17 +33,6 @@ MIN_REMOVED_MEASURE = 0.05
 """Where less than this was removed, nothing can be said of what came back."""
 Results = Mapping[str, Mapping[str, Any]]
 """The results of attacks on a model, by their names."""
-
-
-@dataclass(frozen=True)
-class Attack:
-    """An attack. `title`: in tables. `learns`: the rows that a relearning trains on.
-
-    A relearning is measured on the forget rows; that on their first half, and a sweep, on the others.
-    """
-
-    title: str
-    learns: Literal["forget", "first half", "retain", "several"] | None = None
 
 
 RelearnedRows = Literal["first half", "retain", "unrelated"]
@@ -80,22 +68,23 @@ def read_relearning_attacks(path: Path, field: str) -> RelearningAttackSet:
 
 
 ATTACKS = {
-    "int8": Attack("int8 weights"),
-    "nf4": Attack("4-bit weights (NF4)"),
-    "relearn": Attack("relearning the forget rows", "forget"),
-    "relearn_half": Attack("relearning one half, measured on the other", "first half"),
-    "relearn_retain": Attack("training on retain rows", "retain"),
-    "sweep": Attack("worst of several relearnings", "several"),
-    "paraphrase": Attack("paraphrased questions"),
-    "template": Attack("another prompt template"),
-    "prefix": Attack(f"prefix '{ANSWER_PREFIX.strip()}'"),
+    "int8": "int8 weights",
+    "nf4": "4-bit weights (NF4)",
+    "relearn": "relearning the forget rows",
+    "relearn_half": "relearning one half, measured on the other",
+    "relearn_retain": "training on retain rows",
+    "sweep": "worst of several relearnings",
+    "paraphrase": "paraphrased questions",
+    "template": "another prompt template",
+    "prefix": f"prefix '{ANSWER_PREFIX.strip()}'",
 }
+"""The title of each attack in tables."""
+RELEARNINGS = {"relearn": "forget", "relearn_half": "first half", "relearn_retain": "retain", "sweep": "several"}
+"""The attacks that train the model, and the rows that each learns.
+
+They are measured on the forget rows; that on their first half, and a sweep, on the others.
+"""
 ATTACK_CHOICES_TEXT = f"all, or some of {', '.join(ATTACKS)}"
-
-
-def is_relearning(name: str) -> bool:
-    """Return whether an attack trains the model; `none` does not."""
-    return name in ATTACKS and ATTACKS[name].learns is not None
 
 
 def choose_attacks(names: Sequence[str], field: str) -> list[str]:
@@ -112,7 +101,7 @@ def choose_attacks(names: Sequence[str], field: str) -> list[str]:
 
 def check_learning_rate(names: Sequence[str], lr: float | None, field: str) -> None:
     """Raise InputError where a relearning has no learning rate, or none above 0."""
-    if lr is None and any(map(is_relearning, names)):
+    if lr is None and not RELEARNINGS.keys().isdisjoint(names):
         raise InputError(f"{field}: relearning needs a learning rate: that which trained the target model (1B: 2e-5)")
     if lr is not None and not lr > 0:
         raise InputError(f"{field}: {lr:g} is no learning rate; give a number above 0")
@@ -138,21 +127,21 @@ def list_recoveries(model: Results, target: Results, retain: Results | None) -> 
     The target model is not relearned. An attack that was not made on all models is left out.
     """
     found = []
-    for name, attack in ATTACKS.items():
-        others = [retain] if is_relearning(name) else [target, retain]
+    for name, title in ATTACKS.items():
+        others = [retain] if name in RELEARNINGS else [target, retain]
         attacked = [one.get(name) for one in (model, *others) if one is not None]
         made = [one for one in attacked if one and one["points"]]
         if len(made) < len(attacked):
             continue
-        rate, rows = made[0]["settings"].get("lr"), SECOND_HALF if attack.learns in ("first half", "several") else "0"
+        rate, rows = made[0]["settings"].get("lr"), SECOND_HALF if name in ("relearn_half", SWEEP_ATTACK) else "0"
         before, full, unseen = (_read(one, NO_ATTACK, rows) for one in (model, target, retain))
         for step in sorted(made[0]["points"], key=int):
             after, learnt = _read(model, name, step), _read(retain, name, step)
-            row = {"attack": name, "step": int(step), "lr": rate, "title": attack.title}
+            row = {"attack": name, "step": int(step), "lr": rate, "title": title}
             if rate:
                 row["title"] += f", around lr {rate:g}" if name == SWEEP_ATTACK else f" (lr {rate:g}), step {step}"
             row |= {"before": before, "after": after, "retain_before": unseen, "retain": learnt}
-            row["target"] = full if is_relearning(name) else _read(target, name, step)
+            row["target"] = full if name in RELEARNINGS else _read(target, name, step)
             gain = (learnt or 0.0) - (unseen or 0.0)
             if name == SWEEP_ATTACK:
                 row |= {"worst": made[0]["points"][step], "retain_worst": made[-1]["points"][step] if retain else None}

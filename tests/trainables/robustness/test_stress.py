@@ -21,8 +21,7 @@ from trainables.benchmarks.tofu import rows, score_answers
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.data.conversations import make_encoder
 from trainables.data.templates import TEMPLATES
-from trainables.robustness import attacks, quantization, sampling
-from trainables.robustness.attack_runner import relearn
+from trainables.robustness import attack_runner, attacks, sampling
 from trainables.robustness.attacks import NO_ATTACK, SECOND_HALF
 from trainables.training import model_files
 from trainables.training.runtime import prepare_process
@@ -191,7 +190,7 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
     seen: list[int] = []
     found: dict[str, torch.Tensor] = {}
     how: dict[str, Any] = {"resources": Resources(), "attention": "sdpa"}
-    for step, model in relearn(network, tokenizer, examples, lr=1e-3, steps=(1, 3), seed=4, **how):
+    for step, model in attack_runner.relearn(network, tokenizer, examples, lr=1e-3, steps=(1, 3), seed=4, **how):
         assert not model.training
         seen.append(step)
         found = {name: value.detach().clone() for name, value in model.state_dict().items()}
@@ -255,28 +254,28 @@ NEGATIVE += (-0.18477343022833234, -0.09105003625154495)
 
 def test_nf4_takes_the_nearest_of_sixteen_values_in_each_block() -> None:
     weight = torch.randn(5, 29, generator=torch.Generator().manual_seed(0))
-    flat, found = weight.flatten().tolist(), quantization.fake_quantize_nf4(weight).flatten().tolist()
+    flat, found = weight.flatten().tolist(), attack_runner.fake_quantize_nf4(weight).flatten().tolist()
     for start in range(0, len(flat), 64):  # the last block is short
         block = flat[start : start + 64]
         largest = max(map(abs, block))
         for value, rounded in zip(block, found[start:], strict=False):
             nearest = min((*NEGATIVE, 0.0, *POSITIVE), key=lambda code: abs(code * largest - value))
             assert rounded == pytest.approx(nearest * largest)
-    assert not quantization.fake_quantize_nf4(torch.zeros(2, 64)).any()
+    assert not attack_runner.fake_quantize_nf4(torch.zeros(2, 64)).any()
 
 
 def test_int8_rounds_each_row_to_255_steps() -> None:
     weight = torch.randn(7, 33, generator=torch.Generator().manual_seed(1))
-    for row, found in zip(weight.tolist(), quantization.fake_quantize_int8(weight).tolist(), strict=True):
+    for row, found in zip(weight.tolist(), attack_runner.fake_quantize_int8(weight).tolist(), strict=True):
         step = max(map(abs, row)) / 127
         assert found == pytest.approx([round(value / step) * step for value in row])
-    assert not quantization.fake_quantize_int8(torch.zeros(2, 8)).any()
+    assert not attack_runner.fake_quantize_int8(torch.zeros(2, 8)).any()
 
 
 @pytest.mark.parametrize("kind", ["nf4", "int8"])
 def test_linear_layers_but_the_head_are_rounded(kind: str) -> None:
     network = tiny.network(layers=1)
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    quantization.fake_quantize_weights(network, kind)
+    attack_runner.fake_quantize_weights(network, kind)
     changed = {name for name, value in network.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {name for name in before if "proj" in name}
