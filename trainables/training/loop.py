@@ -176,10 +176,9 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPassR
     """Take the passes of a step that come once, whatever its attempts; the engine's gradient is zero after them."""
     observed, found = None, {}
     if task.observe and step % task.observe == 0:  # first, and with random numbers of its own: it changes nothing
-        torch.manual_seed(sampling.noise_seed(task.seed + OBSERVED_SEED_OFFSET, step, 0, engine.rank))
-        rows = sampling.draw_retain_row_numbers(
-            task.seed + OBSERVED_SEED_OFFSET, step, 0, len(task.retain), task.training.batch_size
-        )
+        seed = task.seed + OBSERVED_SEED_OFFSET
+        torch.manual_seed(sampling.noise_seed(seed, step, 0, engine.rank))
+        rows = sampling.draw_retain_row_numbers(seed, step, 0, len(task.retain), task.training.batch_size)
         found["observed_retain_loss"], _ = _retain_pass(engine, task, rows)
         observed = [part.clone() for part in engine.grad_shard()]
         engine.clear_gradients()
