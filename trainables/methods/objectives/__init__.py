@@ -5,8 +5,8 @@ from functools import partial
 from trainables.config.method_tables import METHODS
 from trainables.methods import custom
 from trainables.methods.method_constants import Constants
-from trainables.methods.objectives import losses
-from trainables.methods.objectives.base import DualWeight, ForwardOutput, Loss, Objective, Term, Totals, nll, scale_loss
+from trainables.methods.objectives import base, losses
+from trainables.methods.objectives.base import ForwardOutput, Objective, Term, Totals, nll, scale_loss
 
 __all__ = ["ForwardOutput", "Objective", "Term", "Totals", "make_objective"]
 
@@ -53,13 +53,13 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
             flat = Term("forget", scale_loss(losses.pdu_forget_loss, c.forget_coefficient), logits="answer")
             weight = float(c.retain_coefficient)  # never "balanced": check_retain_counted_once
             retain = Term("retain", scale_loss(nll, weight), nll_weight=weight)
-            return Objective((flat, retain), dual=DualWeight(weight, c.retain_bound, c.dual_rate, c.dual_warmup))
+            return Objective((flat, retain), dual=base.DualWeight(weight, c.retain_bound, c.dual_rate, c.dual_warmup))
     if method in METHODS and METHODS[method].custom:
         return custom.load_custom_part(method, "make")(c, seed)
     raise ValueError(f"unknown method '{method}'")
 
 
-def _forget(loss: Loss, c: Constants) -> Term:
+def _forget(loss: base.Loss, c: Constants) -> Term:
     return Term("forget", scale_loss(loss, c.forget_coefficient))
 
 

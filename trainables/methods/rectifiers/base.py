@@ -144,10 +144,11 @@ def make_outcome(before: Sequence[float], after: Sequence[float], **more: Any) -
 def shard_dot_products(gradient: Shard, average: Shard) -> torch.Tensor:
     """Return <g, m>, <m, m>, <g, g> of this shard: (3,) in fp64; a GPU reads both once."""
     if gradient and (kernels := triton_kernels_for(gradient[0])):
-        parts = zip(gradient, average, strict=True)
-        return sum(kernels.inner_products(part.reshape(-1), mean.reshape(-1)) for part, mean in parts)
-    pairs = (gradient, average), (average, average), (gradient, gradient)
-    return torch.stack([shard_inner_product(a, b) for a, b in pairs])
+        pairs = zip(gradient, average, strict=True)
+        first, *others = (kernels.inner_products(part.reshape(-1), mean.reshape(-1)) for part, mean in pairs)
+        return sum(others, first)
+    inner = shard_inner_product
+    return torch.stack([inner(gradient, average), inner(average, average), inner(gradient, gradient)])
 
 
 def zip_shard_parts(*shards: Shard) -> Iterator[tuple[torch.Tensor, ...]]:

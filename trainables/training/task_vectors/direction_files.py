@@ -51,7 +51,7 @@ class TaskVectorTrainer:
 
     def train_and_average_vectors(self) -> list[dict[str, Any]]:
         """Make all vectors; leave their mean (TV: the one) in the place of the weights, and return a record a batch."""
-        pieces, everything = self.model.parameter_rows(), list(range(len(self.rows)))
+        pieces, everything = self.model.parameter_rows, list(range(len(self.rows)))
         total: Tensors = {}
         tokens = 0
         if self.direction.rectified:  # the gradient of the summed NLL over the forget set, and its label tokens
@@ -62,21 +62,19 @@ class TaskVectorTrainer:
         for number in range(len(self.batches)):
             for piece in pieces:
                 piece.weight.copy_(self._target_part(piece))
-            records.append({"batch": number, **self._add_vector(pieces, number, mean, total, tokens)})
+            records.append({"batch": number, **self._add_vector(number, mean, total, tokens)})
         for piece in pieces:
             piece.weight.copy_(mean[piece.name])
         return records
 
-    def _add_vector(
-        self, pieces: list[sharded_model.ParameterRows], number: int, mean: Tensors, total: Tensors, tokens: int
-    ) -> dict[str, Any]:
-        losses, own, others = self._fine_tune(pieces, number, total, tokens)
+    def _add_vector(self, number: int, mean: Tensors, total: Tensors, tokens: int) -> dict[str, Any]:
+        pieces = self.model.parameter_rows
+        losses, own, others = self._fine_tune(number, total, tokens)
         for piece in pieces:  # the weights become the task vector
             piece.weight.sub_(self._target_part(piece))
         against = [others[piece.name] for piece in pieces] if others else None
         products = task_vector_rectification.tensor_dot_products([piece.weight for piece in pieces], against)
         unmoved = torch.stack([(piece.weight == 0).sum() for piece in pieces]).sum().double()
-        size = torch.tensor(sum(piece.weight.numel() for piece in pieces), dtype=torch.float64, device=unmoved.device)
         products = self.model.sum_over_ranks(products)
         outcome = task_vector_rectification.decide_vector_rectification(products, self.direction.vector.normalise)
         for piece, scale in zip(pieces, outcome.scales, strict=True):
@@ -86,19 +84,17 @@ class TaskVectorTrainer:
                 mean[piece.name].add_(others[piece.name], alpha=share * outcome.coefficient)
         record: dict[str, Any] = {name: value for name, value in asdict(outcome).items() if name != "scales"}
         record["cos"] = None if math.isnan(outcome.cos) else outcome.cos
-        record["unmoved"] = float(self.model.sum_over_ranks(unmoved)) / float(self.model.sum_over_ranks(size))
+        record["unmoved"] = float(self.model.sum_over_ranks(unmoved)) / sum(piece.parameter.numel() for piece in pieces)
         rows = len(self.batches[number])
         return {"rows": rows, "tokens": own, "loss": losses[0], "last_loss": losses[-1], **record}
 
-    def _fine_tune(
-        self, pieces: list[sharded_model.ParameterRows], number: int, total: Tensors, tokens: int
-    ) -> tuple[list[float], int, Tensors]:
+    def _fine_tune(self, number: int, total: Tensors, tokens: int) -> tuple[list[float], int, Tensors]:
         """Take a batch's steps from theta_org; return the loss of each, the batch's label tokens, the others' gradient.
 
         The last, for TRU, is of the mean NLL of the other points at theta_org: from the sum `total` over all `tokens`.
         """
         vector, rows = self.direction.vector, self.batches[number]
-        parameters = [piece.parameter for piece in pieces]
+        parameters = list(self.model.inner.parameters())
         optimizer: torch.optim.Optimizer = torch.optim.SGD(parameters, lr=vector.lr, foreach=False)
         if vector.optimizer == "adamw":
             optimizer = torch.optim.AdamW(parameters, lr=vector.lr, weight_decay=0.0, foreach=False)
@@ -110,7 +106,7 @@ class TaskVectorTrainer:
             _check_finite(loss, f"batch {number} at step {step + 1}")
             losses.append(loss)
             if step == 0 and self.direction.rectified:
-                for piece in pieces:
+                for piece in self.model.parameter_rows:
                     others[piece.name] = piece.gradient.mul(-own).add_(total[piece.name]).div_(tokens - own)
             optimizer.step()
         return losses, own, others

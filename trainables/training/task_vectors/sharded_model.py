@@ -5,6 +5,7 @@ Task vectors need each parameter's weight, gradient and origin side by side, whi
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -60,6 +61,7 @@ class ShardedModel:
     def clear_gradients(self) -> None:
         self.inner.zero_grad(set_to_none=True)
 
+    @cached_property
     def parameter_rows(self) -> list[ParameterRows]:
         found = []
         for name, parameter in self.inner.named_parameters():
@@ -69,7 +71,7 @@ class ShardedModel:
         return found
 
     def weight_norm(self) -> float:
-        squares = [piece.weight.double().square().sum() for piece in self.parameter_rows()]
+        squares = [piece.weight.double().square().sum() for piece in self.parameter_rows]
         return float(self.sum_over_ranks(torch.stack(squares).sum())) ** 0.5
 
     def gather(self) -> dict[str, torch.Tensor]:
