@@ -134,8 +134,15 @@ def check_retain_norm_finite(square: float) -> None:
         raise FloatingPointError(f"squared norm of the retain gradient is {square}")
 
 
-def make_outcome(before: Sequence[float], after: Sequence[float], **more: Any) -> Outcome:
-    """Return the record of a step from `shard_dot_products` before and after it, over all ranks."""
+def make_outcome(
+    before: Sequence[float], after: Sequence[float], conflicts: torch.Tensor | None = None, **more: Any
+) -> Outcome:
+    """Return the record of a step from `shard_dot_products` before and after it, over all ranks.
+
+    `conflicts`: whether each of what the rule decides on was in conflict, boolean.
+    """
+    if conflicts is not None:
+        more |= {"rectified": bool(conflicts.any()), "conflict_share": float(conflicts.double().mean())}
     cos_before, cos_after = (dot / math.sqrt(m * g) if m * g > 0 else 0.0 for dot, m, g in (before, after))
     norm, average_norm, rectified_norm = math.sqrt(before[2]), math.sqrt(before[1]), math.sqrt(after[2])
     return Outcome(norm, rectified_norm, average_norm, before[0], cos_before, cos_after, **more)

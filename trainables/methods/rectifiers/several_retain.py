@@ -44,7 +44,6 @@ class SeveralRetainRectifier(Rectifier):
         base.check_retain_norm_finite(float(gram[:count, :count].sum()))
         square, dots = float(gram[count, count]), gram[:count, count]
         before = (float(dots.mean()), float(gram[:count, :count].mean()), square)
-        conflicts = dots < 0
         weights = self.weights(gram[:count, :count], dots) if found.isfinite().all() else torch.zeros_like(dots)
         mixed = torch.cat((weights, torch.ones(1, dtype=torch.float64)))
         if float(mixed @ gram @ mixed) < base.DEGENERATE_TOLERANCE * square:
@@ -53,12 +52,7 @@ class SeveralRetainRectifier(Rectifier):
             for part, other in zip(gradient, retain, strict=True) if weight else ():
                 part.add_(other.to(part.dtype), alpha=weight)
         *after, length = reduce(torch.stack([base.shard_inner_product(gradient, shard) for shard in shards])).tolist()
-        return base.make_outcome(
-            before,
-            (sum(after) / count, before[1], length),
-            rectified=bool(conflicts.any()),
-            conflict_share=float(conflicts.double().mean()),
-        )
+        return base.make_outcome(before, (sum(after) / count, before[1], length), dots < 0)
 
 
 class GEM(SeveralRetainRectifier):

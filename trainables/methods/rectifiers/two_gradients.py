@@ -40,18 +40,14 @@ class TwoGradients(MovingAverageRectifier):
     def decide(self, dot: float, average_square: float, square: float) -> GradientMixture:
         """Return both weights of the whole gradient; the step of one whose two parts cancel is skipped."""
         before = (dot, average_square, square)
-        a, b, whole = self._weigh(torch.tensor([before], dtype=torch.float64))
+        table = torch.tensor([before], dtype=torch.float64)
+        a, b, whole = self._weigh(table)
         if whole is None:
             found = base.make_outcome(before, (0.0, average_square, 0.0), rectified=True, degenerate=True)
             return GradientMixture(1.0, 0.0, found)
         forget, retain = float(a), float(b)
-        found = base.make_outcome(
-            before,
-            (forget * dot + retain * average_square, average_square, whole),
-            coefficient=retain,
-            rectified=dot < 0,
-            conflict_share=float(dot < 0),
-        )
+        after = (forget * dot + retain * average_square, average_square, whole)
+        found = base.make_outcome(before, after, table[:, 0] < 0, coefficient=retain)
         return GradientMixture(forget, retain, found)
 
     def _weigh(self, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, float | None]:
@@ -81,7 +77,7 @@ class TwoGradients(MovingAverageRectifier):
         for number, g, m in pieces:
             table[number] += base.shard_dot_products([g], [m])
         table = reduce(table).cpu()
-        before, conflicts = table.sum(0).tolist(), table[:, 0] < 0
+        before = table.sum(0).tolist()
         a, b, whole = self._weigh(table)
         if whole is None:
             return base.make_outcome(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
@@ -89,13 +85,8 @@ class TwoGradients(MovingAverageRectifier):
             g.mul_(float(a[number])).add_(m.to(g.dtype), alpha=float(b[number]))
         # measured, so that a write that is lost shows
         after = reduce(base.shard_dot_products(gradient, self.average)).tolist()
-        return base.make_outcome(
-            before,
-            after,
-            coefficient=float(b) if len(b) == 1 else math.nan,
-            rectified=bool(conflicts.any()),
-            conflict_share=float(conflicts.double().mean()),
-        )
+        coefficient = float(b) if len(b) == 1 else math.nan
+        return base.make_outcome(before, after, table[:, 0] < 0, coefficient=coefficient)
 
 
 def safe_quotient(over: torch.Tensor, under: torch.Tensor) -> torch.Tensor:

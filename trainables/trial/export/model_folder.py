@@ -46,7 +46,7 @@ def export_trial(
 ) -> dict[str, Any]:
     """Write the model folder of a trial, which appears when its weights have been evaluated again; return its facts.
 
-    `why`, `rule`: how a sweep chose the trial. `shares`: what attacks brought back (robustness.came_back).
+    `why`, `rule`: how a sweep chose the trial. `shares`: what attacks brought back (robustness.attacks).
     """
     result = load_result(trial_id, store)
     trial = parse_trial_of_result(result, store)
