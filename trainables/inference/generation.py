@@ -90,7 +90,8 @@ def generate_token_ids(
 
     order = [row for row, limit in enumerate(left) if limit > 0]
     order.sort(key=lambda row: (-len(read[row]), -left[row], row))
-    widths = {row: len(read[row]) + max(left) for row in order}  # too wide with another's to come: a batch of its own
+    more = max(left, default=0)
+    widths = {row: len(read[row]) + more for row in order}  # too wide with another's to come: a batch of its own
     widths = {row: token_budget if width > positions else width for row, width in widths.items()}
     found = run_items_in_passes("generations", run, widths, token_budget)
     return [begun + found.get(row, []) for row, begun in enumerate(started)]
