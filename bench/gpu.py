@@ -26,7 +26,7 @@ from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.shared_artifacts import ModelRecipe
 from trainables.config.trial import Rectifier, Trial
 from trainables.methods import rectifiers
-from trainables.training import engine, memory, model_files
+from trainables.training import memory, model_files
 from trainables.training.runtime import choose_process_token_budget, device_memory, prepare_process, release_memory
 from trainables.workers import shared_artifacts
 
@@ -81,11 +81,9 @@ def measure_step(options: argparse.Namespace) -> Iterator[Row]:
         gru = rectifiers.GRU(rectify.GAMMA, rectify.TAU)
         task = rectify.make_task(both, training, gru, plan.micro_batch)
         operations = 2 * options.rows * count_pass_operations(network, options.length)
-        runner = engine.create_engine(network.train(), training, resources)
-        found = rectify.time_plain_and_rectified_steps(runner, task, options.repeats)
+        found = rectify.time_plain_and_rectified_steps(network, task, resources, options.repeats)
         peak = torch.cuda.max_memory_allocated(device) if on_gpu else None
-        runner.close()
-        del network, runner, task
+        del network, task
         release_memory()
         yield {
             "how": ", compiled" if compiled else "",

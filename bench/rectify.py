@@ -95,8 +95,11 @@ def plain_step(runner: Any, task: loop.TrainingTask, step: int) -> None:
     runner.step(task.training.lr)
 
 
-def time_plain_and_rectified_steps(runner: Any, task: loop.TrainingTask, repeats: int) -> dict[str, Any]:
+def time_plain_and_rectified_steps(
+    network: Any, task: loop.TrainingTask, resources: Resources, repeats: int
+) -> dict[str, Any]:
     """Time plain and rectified steps in turn, each pair on the same rows, every other pair the other way round."""
+    runner = engine.create_engine(network.train(), task.training, resources)
     inside: list[float] = []
     # where the optimizer reads what is rectified, that has no time of its own
     combined = isinstance(runner, engine.PlainEngine) and task.rectifier.combines
@@ -114,6 +117,7 @@ def time_plain_and_rectified_steps(runner: Any, task: loop.TrainingTask, repeats
             else:
                 records.append(next(steps))
             seconds[name].append(synchronized_time(runner.device) - started)
+    runner.close()
     plain, rectified = seconds["plain"][WARM_UP:], seconds["rectified"][WARM_UP:]
     pairs = [b / a for a, b in zip(plain, rectified, strict=True)]
     rectifying = [sum(inside[at : at + 2]) for at in range(2 * WARM_UP, len(inside), 2)]
@@ -150,12 +154,8 @@ def measure_training_loop(
 
     torch.manual_seed(SEED)
     model: Any = LlamaForCausalLM(LlamaConfig(**SHAPES))
-    model.to(device).train()
     task = make_task(rows(SHAPES["vocab_size"]), TRAINING, rectifier)
-    runner = engine.create_engine(model, task.training, resources)
-    found = time_plain_and_rectified_steps(runner, task, options.repeats)
-    runner.close()
-    return found
+    return time_plain_and_rectified_steps(model.to(device), task, resources, options.repeats)
 
 
 def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, folder: str) -> None:
