@@ -151,9 +151,10 @@ def make_outcome(
 def shard_dot_products(gradient: Shard, average: Shard) -> torch.Tensor:
     """Return <g, m>, <m, m>, <g, g> of this shard: (3,) in fp64; a GPU reads both once."""
     if gradient and (kernels := triton_kernels_for(gradient[0])):
-        pairs = zip(gradient, average, strict=True)
-        first, *others = (kernels.inner_products(part.reshape(-1), mean.reshape(-1)) for part, mean in pairs)
-        return sum(others, first)
+        total = torch.zeros(3, dtype=torch.float64, device=gradient[0].device)
+        for part, mean in zip(gradient, average, strict=True):
+            total += kernels.inner_products(part.reshape(-1), mean.reshape(-1))
+        return total
     inner = shard_inner_product
     return torch.stack([inner(gradient, average), inner(average, average), inner(gradient, gradient)])
 
