@@ -19,11 +19,10 @@ from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import list_trials
 from trainables.benchmarks import get_benchmark
 from trainables.benchmarks.own.kept_answers import SETS_TO_KEEP
-from trainables.benchmarks.verdict import choose_and_judge_trial
+from trainables.benchmarks.selection import choose_and_judge_trial
 from trainables.common.wording import format_row_numbers
 from trainables.storage.file_names import ROWS
-from trainables.storage.folder_storage import Storage
-from trainables.storage.opening import format_storage_option
+from trainables.storage.folder_storage import Storage, format_storage_option
 
 MAX_ROWS_SHOWN = 50
 COLUMN_HEADS = {"row": "Row", "said_any": "said", "rougeL_recall": "ROUGE", "extraction_strength": "ES", "prob": "prob"}
