@@ -15,7 +15,7 @@ from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark
 
 DASH = "—"
-DEFAULT_DECIMALS = 4
+DEFAULT_TABLE_DECIMALS = 4
 """Decimals of a number in a table, and of a difference between two."""
 
 REFERENCE_LABELS = {"original": "Original", "retain": "Retrain", "baseline": "Never trained"}
@@ -27,8 +27,8 @@ REFERENCE_NOTES = {
 TASK_VECTOR_METHODS = tuple(sorted(name for name, row in METHODS.items() if row.strength))
 """Methods that move the original model along a direction, as far as a strength says: stg of TRU, strength of TV."""
 BEST_DIRECTION_ARROWS = {"highest": " ↑", "lowest": " ↓", None: ""}
-BETTER_DIRECTION_WORDS = {"highest": "higher is better →", "lowest": "lower is better →"}
-METRIC_NOTES = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
+BETTER_DIRECTION_AXIS_WORDS = {"highest": "higher is better →", "lowest": "lower is better →"}
+METRIC_EXPLANATIONS = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
 
 
 def method_label(method: str) -> str:
@@ -50,7 +50,7 @@ def describe_method(method: str, rectifier: str) -> str:
     return f"{method_label(method)} {format_with_rectifier(rectifier)}".strip()
 
 
-def table_row_label(method: str, rectifier: str) -> str:
+def format_table_row_label(method: str, rectifier: str) -> str:
     """Return the first cell of a row: Original, Retrain, a method's name, or what it is combined with."""
     return REFERENCE_LABELS.get(method) or (rectifier and format_with_rectifier(rectifier)) or method_label(method)
 
@@ -100,17 +100,17 @@ def join_names(names: Iterable[str]) -> str:
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
-def format_by_spec(value: float, form: str) -> str:
+def format_number_by_spec(value: float, form: str) -> str:
     """Return a number in this format, a dash for NaN; zero has no sign."""
     return DASH if pd.isna(value) else format(value, f"z{form}")
 
 
-def format_number(value: float, decimals: int = DEFAULT_DECIMALS) -> str:
+def format_number(value: float, decimals: int = DEFAULT_TABLE_DECIMALS) -> str:
     """Return a number with so many decimals, a dash for NaN; zero has no sign."""
-    return format_by_spec(value, f".{decimals}f")
+    return format_number_by_spec(value, f".{decimals}f")
 
 
-def format_change(value: float, digits: int) -> str:
+def format_signed_difference(value: float, digits: int) -> str:
     """Return a difference with its sign, as many decimals as its first digit takes beyond `digits`; zero is `0`."""
     if pd.isna(value) or not value:
         return DASH if pd.isna(value) else "0"
@@ -189,7 +189,7 @@ def list_goals_of_benchmark(benchmark: str) -> Goals:
     return Goals(benchmark, tuple(removals), retention)
 
 
-def goals_of_runs(runs: pd.DataFrame) -> Goals:
+def find_goals_of_runs(runs: pd.DataFrame) -> Goals:
     """Return the goals of a sweep's trials; before any has started, of the default benchmark."""
     names = runs["benchmark.name"].dropna()
     return list_goals_of_benchmark(names.iloc[0] if len(names) else Benchmark().name)

@@ -14,7 +14,7 @@ from trainables.common import provenance
 from trainables.common.provenance import CODE_ROOT
 
 
-def shared_path(*parts: str) -> Path:
+def find_shared_path(*parts: str) -> Path:
     """Return where data and models are that nobody named: in UNLEARN_SHARED, else in `shared` beside the checkout."""
     return Path(os.environ.get("UNLEARN_SHARED", CODE_ROOT.parent / "shared")).joinpath(*parts)
 
@@ -49,7 +49,7 @@ def run_python(
     return seconds, done.stdout
 
 
-def hardware(device: str = "cpu") -> str:
+def describe_hardware(device: str = "cpu") -> str:
     """Return what was measured on: the GPU's name, or cores and what they can do."""
     import torch
 

@@ -27,13 +27,13 @@ from trainables.config.shared_artifacts import ModelRecipe
 from trainables.config.trial import Rectifier, Trial
 from trainables.methods import rectifiers
 from trainables.training import memory, model_files
-from trainables.training.runtime import choose_process_token_budget, device_memory, prepare_process, release_memory
+from trainables.training.runtime import choose_process_token_budget, prepare_process, read_device_memory, release_memory
 from trainables.workers import shared_artifacts
 
 Row = dict[str, Any]
 LLAMA_CONFIG_FIELDS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
 LLAMA_CONFIG_FIELDS += ("num_attention_heads", "num_key_value_heads", "tie_word_embeddings", "max_position_embeddings")
-LLAMA_1B, TINY = (128256, 2048, 8192, 16, 32, 8, True, 1024), (600, 64, 128, 2, 4, 2, True, 1024)
+LLAMA_1B_SIZES, TINY_LLAMA_SIZES = (128256, 2048, 8192, 16, 32, 8, True, 1024), (600, 64, 128, 2, 4, 2, True, 1024)
 SPLIT = "forget05"
 GRU_BYTES_PER_PARAMETER = 20
 """Of a parameter, which GRU moves in a step in bf16: average 10, products 6, what the optimizer reads 4."""
@@ -53,34 +53,34 @@ README_TABLE_ROWS = {
 """Lines of README's table by the key of the rows that have each: what it is, and how its value is written."""
 
 
-def make_network(options: argparse.Namespace) -> tuple[Any, torch.device]:
+def make_random_llama(options: argparse.Namespace) -> tuple[Any, torch.device]:
     """Return a Llama of random weights in bf16, and its device."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     device = prepare_process(options.resources, rectify.SEED)
-    sizes: Any = dict(zip(LLAMA_CONFIG_FIELDS, TINY if options.quick else LLAMA_1B, strict=True))
+    sizes: Any = dict(zip(LLAMA_CONFIG_FIELDS, TINY_LLAMA_SIZES if options.quick else LLAMA_1B_SIZES, strict=True))
     with torch.device(device):
         network: Any = LlamaForCausalLM(LlamaConfig(**sizes, bos_token_id=0, eos_token_id=1, pad_token_id=2))
     return network.to(getattr(torch, model_files.DTYPES["bf16"])), device
 
 
-def measure_step(options: argparse.Namespace) -> Iterator[Row]:
+def measure_steps_and_memory(options: argparse.Namespace) -> Iterator[Row]:
     """Time steps (bench/rectify.py), set their peak of memory beside the plan's; the plain engine's compiled, too."""
     for compiled in (False, True)[: 1 + (options.engine == "plain")]:
         resources = options.resources.model_copy(update={"compile": compiled})
-        network, device = make_network(options)
+        network, device = make_random_llama(options)
         shape, on_gpu = memory.parse_model_shape(network.config.to_dict()), device.type == "cuda"
         assert shape is not None, "a Llama's configuration has all sizes"
-        training = rectify.TRAINING.model_copy(update={"batch_size": options.rows})
+        training = rectify.TRAINING_SETTINGS.model_copy(update={"batch_size": options.rows})
         rule = Rectifier(name="gru", gamma=rectify.GAMMA, tau=rectify.TAU)
         asked = {"method": "ga", "rectifier": rule, "target": Model(path="random"), "training": training}
         plan = memory.fit_trial_to_memory(
-            Trial(**asked, resources=resources), shape, options.length, device_memory(device)
+            Trial(**asked, resources=resources), shape, options.length, read_device_memory(device)
         )
         both = rectify.rows(shape.vocabulary, options.rows, (options.length, options.length + 1), prompt=1)
         gru = rectifiers.GRU(rectify.GAMMA, rectify.TAU)
-        task = rectify.make_task(both, training, gru, plan.micro_batch)
-        operations = 2 * options.rows * count_pass_operations(network, options.length)
+        task = rectify.make_task_in_conflict(both, training, gru, plan.micro_batch)
+        operations = 2 * options.rows * count_operations_of_both_passes(network, options.length)
         found = rectify.time_plain_and_rectified_steps(network, task, resources, options.repeats)
         peak = torch.cuda.max_memory_allocated(device) if on_gpu else None
         del network, task
@@ -100,7 +100,7 @@ def measure_step(options: argparse.Namespace) -> Iterator[Row]:
         }
 
 
-def count_pass_operations(network: Any, length: int) -> int:
+def count_operations_of_both_passes(network: Any, length: int) -> int:
     """Return the operations of both passes over a row of `length` tokens: matrix products, attention uncut.
 
     A forward pass has two for each weight of a matrix and token, and four for each layer, pair of tokens and column of
@@ -112,7 +112,7 @@ def count_pass_operations(network: Any, length: int) -> int:
 
 def measure_evaluation(options: argparse.Namespace) -> Iterator[Row]:
     """Time all metrics of some rows. A random model seldom ends an answer: generations run to their limit."""
-    network, device = make_network(options)
+    network, device = make_random_llama(options)
     source = {"data": options.data, "data_fingerprint": "bench", "configs": ("full",), "template": "llama2"}
     vocabulary, training = min(32000, network.config.vocab_size), Training(max_length=512)
     recipe = ModelRecipe(**source, vocabulary=vocabulary, training=training)
@@ -127,7 +127,7 @@ def measure_evaluation(options: argparse.Namespace) -> Iterator[Row]:
         yield {"evaluation_rows": len(records), "evaluation_seconds": time.perf_counter() - started}
 
 
-def measure_trial(options: argparse.Namespace) -> Iterator[Row]:
+def measure_trial_and_sweep(options: argparse.Namespace) -> Iterator[Row]:
     """Time a trial of a real model in a process of its own, then two of a sweep, one after the other in a worker."""
     if options.model is None:
         return
@@ -168,7 +168,7 @@ def run_tests(options: argparse.Namespace) -> Iterator[Row]:
     yield {"tests": said.strip().splitlines()[-1]}
 
 
-def compare_peers(options: argparse.Namespace) -> Iterator[Row]:
+def compare_with_open_unlearning(options: argparse.Namespace) -> Iterator[Row]:
     """Time open-unlearning's evaluation beside ours, where its checkout is named."""
     if options.open_unlearning is None:
         return
@@ -179,8 +179,8 @@ def compare_peers(options: argparse.Namespace) -> Iterator[Row]:
         yield {"ratio_of_peer": json.loads(file.read_text())[0]["ratio"]}
 
 
-PARTS = {"step": measure_step, "trial": measure_trial, "evaluation": measure_evaluation}
-PARTS |= {"peers": compare_peers, "tests": run_tests}
+MEASUREMENTS = {"step": measure_steps_and_memory, "trial": measure_trial_and_sweep, "evaluation": measure_evaluation}
+MEASUREMENTS |= {"peers": compare_with_open_unlearning, "tests": run_tests}
 
 
 def run_part(options: argparse.Namespace, name: str, seconds: float, tell: Callable[[Row], None]) -> None:
@@ -193,7 +193,7 @@ def run_part(options: argparse.Namespace, name: str, seconds: float, tell: Calla
     started, failed = time.monotonic(), {}
     try:
         signal.alarm(max(1, int(seconds)))
-        for row in PARTS[name](options):
+        for row in MEASUREMENTS[name](options):
             tell({"part": name, **row})
     except (Exception, SystemExit) as error:
         failed = {"error": f"{type(error).__name__}: {error}"[-2000:]}
@@ -202,7 +202,7 @@ def run_part(options: argparse.Namespace, name: str, seconds: float, tell: Calla
     tell({"part": name, "part_seconds": time.monotonic() - started, **failed})
 
 
-def format_table(rows: Sequence[Row]) -> str:
+def format_readme_table(rows: Sequence[Row]) -> str:
     """Return README's table of what was measured: of each line the row that has it, in Markdown."""
     first = rows[0]
     lines = [f"| {first['device']}, torch {first['versions']['torch']}, commit {first['commit'][:8]} | |", "|---|--:|"]
@@ -217,10 +217,10 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--table", type=Path, metavar="FILE", help="print README's table of what --json wrote, and end")
     parser.add_argument("--quick", action="store_true", help="a rehearsal on the CPU, with a tiny model")
     parser.add_argument("--minutes", type=float, default=8, help="in all (default 8)")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="these alone")
+    parser.add_argument("--parts", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS), help="these alone")
     parser.add_argument("--engine", choices=["plain", "deepspeed"], default="plain", help="default plain")
     parser.add_argument("--peak", type=float, metavar="TFLOPS", help="dense bf16 peak, such as 989 of an H100")
-    parser.add_argument("--data", default=str(_script.shared_path("data/tofu")), help="folder of TOFU's rows")
+    parser.add_argument("--data", default=str(_script.find_shared_path("data/tofu")), help="folder of TOFU's rows")
     parser.add_argument("--model", type=Path, metavar="DIR", help="a real model, which a trial unlearns")
     parser.add_argument("--template", default="chat", help="its prompt template (default chat)")
     parser.add_argument("--open-unlearning", type=Path, metavar="DIR", help="a checkout of it, for bench/peers.py")
@@ -234,7 +234,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     options = _options(arguments)
     if options.table:
-        print(format_table(json.loads(options.table.read_text(encoding="utf-8"))))
+        print(format_readme_table(json.loads(options.table.read_text(encoding="utf-8"))))
         return
     if options.quick:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -242,7 +242,7 @@ def main(arguments: list[str] | None = None) -> None:
     options.limits = (1, 2) if options.quick else (10, 40, None)  # of each task; none: all, 717 in forget05
     options.resources = Resources(gpus=float(not options.quick), precision="bf16", engine=options.engine)
     cli.silence_libraries()
-    device, end = _script.hardware("cpu" if options.quick else "cuda"), time.monotonic() + 60 * options.minutes
+    device, end = _script.describe_hardware("cpu" if options.quick else "cuda"), time.monotonic() + 60 * options.minutes
     found: list[Row] = []
 
     def tell(row: Row) -> None:

@@ -20,7 +20,7 @@ from bench import _script
 SPLIT = "forget05"
 
 
-def peer_command(options: argparse.Namespace, place: Path) -> list[str]:
+def make_open_unlearning_command(options: argparse.Namespace, place: Path) -> list[str]:
     """Return open-unlearning's command, with the measures of TOFU's two goals."""
     return [
         str(options.open_unlearning.resolve() / "src" / "eval.py"),
@@ -39,14 +39,14 @@ def peer_command(options: argparse.Namespace, place: Path) -> list[str]:
     ]
 
 
-def our_command(options: argparse.Namespace, file: Path) -> list[str]:
+def make_our_command(options: argparse.Namespace, file: Path) -> list[str]:
     """Return our command for the same."""
     asked = ["--split", SPLIT, "--dialect", "open-unlearning", "--template", "llama2", "--precision", "fp32"]
     places = ["--model", str(options.model), "--data", str(options.data), "--output", str(file)]
     return ["-m", "trainables.evaluate", *asked, *places]
 
 
-def largest_difference(ours: Path, theirs: Path) -> float:
+def find_largest_metric_difference(ours: Path, theirs: Path) -> float:
     """Return how far the 13 metrics of both are apart at most."""
     found, peers = (json.loads(file.read_text()) for file in (ours, next(theirs.rglob("TOFU_EVAL.json"))))
     names = {"model_utility": "model_utility", "forget_truth_ratio": "forget_truth_ratio"}
@@ -67,12 +67,12 @@ def time_both_evaluations(options: argparse.Namespace, place: Path) -> dict[str,
     for repeat in range(options.repeats):
         ours, theirs = place / f"ours-{repeat}.json", place / f"theirs-{repeat}"
         runs = {
-            "ours": partial(_script.run_python, *our_command(options, ours), **variables),
-            "theirs": partial(_script.run_python, *peer_command(options, theirs), **apart),
+            "ours": partial(_script.run_python, *make_our_command(options, ours), **variables),
+            "theirs": partial(_script.run_python, *make_open_unlearning_command(options, theirs), **apart),
         }
         for side in list(runs)[:: 1 if repeat % 2 == 0 else -1]:
             seconds[side].append(runs[side]()[0])
-        differences.append(largest_difference(ours, theirs))
+        differences.append(find_largest_metric_difference(ours, theirs))
     ratios = [theirs / ours for ours, theirs in zip(*seconds.values(), strict=True)]
     return {
         "our_seconds": statistics.median(seconds["ours"]),
@@ -89,8 +89,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--python", type=Path, metavar="PY", required=True, help="of its environment (README.md)")
     parser.add_argument("--repeats", type=int, default=3, help="pairs (default 3)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of both (default cpu)")
-    parser.add_argument("--model", type=Path, default=_script.shared_path("models/tofu_tiny/full"))
-    parser.add_argument("--data", type=Path, default=_script.shared_path("data/tofu"))
+    parser.add_argument("--model", type=Path, default=_script.find_shared_path("models/tofu_tiny/full"))
+    parser.add_argument("--data", type=Path, default=_script.find_shared_path("data/tofu"))
     options = parser.parse_args(arguments)
     for name, file in {"open_unlearning": "src/eval.py", "model": "config.json", "data": f"{SPLIT}.json"}.items():
         if not (getattr(options, name) / file).is_file():
@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> None:
         (Path(place) / "locuslab").mkdir()
         (Path(place) / "locuslab" / "TOFU").symlink_to(options.data.absolute())
         rows = [time_both_evaluations(options, Path(place))]
-    _script.report(options.json, rows, peer_versions=said.strip(), hardware=_script.hardware(options.device))
+    _script.report(options.json, rows, peer_versions=said.strip(), hardware=_script.describe_hardware(options.device))
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ ROWS, LENGTHS, PROMPT = 32, (60, 71), 24
 """Rows of a pass; tokens of a row, from and below; of these the prompt's, which are no labels: as in TOFU."""
 GAMMA, TAU = 0.8, 0.01
 """The paper's gamma, and a tau so small that every step is clipped too."""
-SEED, WARM_UP = 0, 1
-TRAINING = Training(lr=1e-6, epochs=10**6, batch_size=ROWS)
+SEED, WARM_UP_PAIRS = 0, 1
+TRAINING_SETTINGS = Training(lr=1e-6, epochs=10**6, batch_size=ROWS)
 SHAPES: dict[str, Any] = {"vocab_size": 32000, "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 8}
 SHAPES |= {"num_attention_heads": 6, "max_position_embeddings": 128}
 """38.7M parameters."""
@@ -63,7 +63,7 @@ def _host(parts: rectifiers.Shard) -> torch.Tensor:
     return torch.cat([part.reshape(-1) for part in parts]).cpu().double()
 
 
-def synchronized_time(device: torch.device) -> float:
+def read_synchronized_time(device: torch.device) -> float:
     """Return the time when every rank is here and the GPU idle."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -71,24 +71,24 @@ def synchronized_time(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def record_call_seconds(function: Callable[..., Any], seconds: list[float], device: torch.device) -> Callable[..., Any]:
+def time_each_call(function: Callable[..., Any], seconds: list[float], device: torch.device) -> Callable[..., Any]:
     """Return `function`, which adds what each call took to `seconds`."""
 
     def call(*arguments: Any) -> Any:
-        started = synchronized_time(device)
+        started = read_synchronized_time(device)
         result = function(*arguments)
-        seconds.append(synchronized_time(device) - started)
+        seconds.append(read_synchronized_time(device) - started)
         return result
 
     return call
 
 
-def plain_step(runner: Any, task: loop.TrainingTask, step: int) -> None:
+def take_plain_step(runner: Any, task: loop.TrainingTask, step: int) -> None:
     """Take the passes of `step`, with the reset between them, and the optimizer step."""
     size = task.training.batch_size
     retain = sampling.draw_retain_row_numbers(task.seed, step, 0, len(task.retain), size)
     forget = sampling.draw_forget_row_numbers(task.seed, step, 0, len(task.forget), size)
-    forward_backward.accumulate_gradient(runner, [(objectives.base.RETAIN_NLL_TERM, task.retain, retain)], task, None)
+    forward_backward.accumulate_gradient(runner, [(objectives.base.NLL_TERM, task.retain, retain)], task, None)
     runner.clear_gradients()
     plan = [(term, task.forget, forget) for term in task.objective.terms]
     forward_backward.accumulate_gradient(runner, plan, task, None)
@@ -104,31 +104,31 @@ def time_plain_and_rectified_steps(
     # where the optimizer reads what is rectified, that has no time of its own
     combined = isinstance(runner, engine.PlainEngine) and task.rectifier.combines
     if not combined:
-        task.rectifier.update_average = record_call_seconds(task.rectifier.update_average, inside, runner.device)
-        task.rectifier.apply = record_call_seconds(task.rectifier.apply, inside, runner.device)
+        task.rectifier.update_average = time_each_call(task.rectifier.update_average, inside, runner.device)
+        task.rectifier.apply = time_each_call(task.rectifier.apply, inside, runner.device)
     records: list[dict[str, Any]] = []
     seconds: dict[str, list[float]] = {"plain": [], "rectified": []}
     steps = loop.train_steps(runner, task, loop.TrainingState(None))
-    for step in range(WARM_UP + repeats):
+    for step in range(WARM_UP_PAIRS + repeats):
         for name in ("plain", "rectified") if step % 2 == 0 else ("rectified", "plain"):
-            started = synchronized_time(runner.device)
+            started = read_synchronized_time(runner.device)
             if name == "plain":
-                plain_step(runner, task, step)
+                take_plain_step(runner, task, step)
             else:
                 records.append(next(steps))
-            seconds[name].append(synchronized_time(runner.device) - started)
+            seconds[name].append(read_synchronized_time(runner.device) - started)
     runner.close()
-    plain, rectified = seconds["plain"][WARM_UP:], seconds["rectified"][WARM_UP:]
+    plain, rectified = seconds["plain"][WARM_UP_PAIRS:], seconds["rectified"][WARM_UP_PAIRS:]
     pairs = [b / a for a, b in zip(plain, rectified, strict=True)]
-    rectifying = [sum(inside[at : at + 2]) for at in range(2 * WARM_UP, len(inside), 2)]
+    rectifying = [sum(inside[at : at + 2]) for at in range(2 * WARM_UP_PAIRS, len(inside), 2)]
     return {
         "ratio": median(rectified) / median(plain),
         "ratio_range": [min(pairs), max(pairs)],
         "ratio_inside": None if combined else 1 + median(rectifying) / median(plain),
         "plain_seconds": median(plain),
         "rectified_seconds": median(rectified),
-        "projected_steps": sum(record["rectified"] and not record["skipped"] for record in records[WARM_UP:]),
-        "clipped_steps": sum(record["clip_scale"] < 1 for record in records[WARM_UP:]),
+        "projected_steps": sum(record["rectified"] and not record["skipped"] for record in records[WARM_UP_PAIRS:]),
+        "clipped_steps": sum(record["clip_scale"] < 1 for record in records[WARM_UP_PAIRS:]),
     }
 
 
@@ -139,22 +139,22 @@ def rows(vocabulary: int, count: int = ROWS, lengths: tuple[int, int] = LENGTHS,
     return [Example(tuple(generator.integers(1, vocabulary, size=length).tolist()), prompt) for length in drawn]
 
 
-def make_task(
+def make_task_in_conflict(
     both: list[Example], training: Training, rectifier: rectifiers.Rectifier, micro_batch: int | None = None
 ) -> loop.TrainingTask:
     """Return gradient ascent on the rows that the retain pass draws from too: every step is in conflict."""
-    objective = objectives.make_objective("ga", method_constants.Constants())
+    objective = objectives.make_objective("ga", method_constants.ObjectiveConstants())
     return loop.TrainingTask(both, both, objective, rectifier, training, SEED, pad=0, micro_batch=micro_batch)
 
 
-def measure_training_loop(
+def time_steps_of_new_model(
     options: argparse.Namespace, device: torch.device, resources: Resources, rectifier: rectifiers.Rectifier
 ) -> dict[str, Any]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(SEED)
     model: Any = LlamaForCausalLM(LlamaConfig(**SHAPES))
-    task = make_task(rows(SHAPES["vocab_size"]), TRAINING, rectifier)
+    task = make_task_in_conflict(rows(SHAPES["vocab_size"]), TRAINING_SETTINGS, rectifier)
     return time_plain_and_rectified_steps(model.to(device), task, resources, options.repeats)
 
 
@@ -169,11 +169,11 @@ def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, fold
     dist.init_process_group(backend, init_method=method, rank=rank, world_size=world)
     device = prepare_process(Resources(cpus=threads, gpus=float(on_gpu)), SEED)
     resources = [Resources(ranks=world, zero_stage=stage) for stage in options.stages]
-    authors = measure_training_loop(options, device, resources[0], HostGRU(GAMMA)) if world == 1 else {"ratio": None}
+    authors = time_steps_of_new_model(options, device, resources[0], HostGRU(GAMMA)) if world == 1 else {"ratio": None}
     found = []
     for stage in resources:
         gc.collect()
-        made = measure_training_loop(options, device, stage, rectifiers.GRU(GAMMA, TAU))
+        made = time_steps_of_new_model(options, device, stage, rectifiers.GRU(GAMMA, TAU))
         found.append({"stage": stage.zero_stage, "ranks": world, **made, "authors_ratio": authors["ratio"]})
     if rank == 0:
         (Path(folder) / "rows.json").write_text(json.dumps(found))
@@ -198,7 +198,7 @@ def main(arguments: list[str] | None = None) -> None:
         with tempfile.TemporaryDirectory() as folder:
             spawn(_rank, (world, options, threads, folder), nprocs=world)
             found += json.loads((Path(folder) / "rows.json").read_text())
-    device = _script.hardware(options.device)
+    device = _script.describe_hardware(options.device)
     _script.report(options.json, found, repeats=options.repeats, device=device)
 
 

@@ -39,11 +39,11 @@ def draw_figures(docs: Path = DOCS) -> None:
     forest = docs / "arena/figures/rectifiers-forget05"
     found = pd.read_csv(f"{forest}.csv")
     own = found.loc[found["basis"] == "own best"]  # the file also has all rectifiers at the settings of none
-    figures = {forest: changes.draw_differences(own, GOALS)}
+    figures = {forest: changes.draw_rectifier_forest_plot(own, GOALS)}
     for place in (docs / "example_report/figures/tradeoff", docs / "smollm2/tradeoff"):
-        figures[place] = tradeoff.draw(pd.read_csv(f"{place}.csv").assign(backbone=""), Selection())
+        figures[place] = tradeoff.draw_tradeoff(pd.read_csv(f"{place}.csv").assign(backbone=""), Selection())
     for place, figure in figures.items():
-        with style.mpl.rc_context(style.RC_PARAMS):
+        with style.mpl.rc_context(style.FIGURE_RC_PARAMS):
             figure.savefig(f"{place}.png", dpi=200, metadata=style.METADATA_WITHOUT_DATES["png"])
 
 

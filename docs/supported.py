@@ -5,7 +5,7 @@ from __future__ import annotations
 from platform.plan.overrides import load_backbones
 from trainables.benchmarks.measures import load_measures
 from trainables.config.method_tables import METHODS, RECTIFIERS
-from trainables.config.types import benchmark_names
+from trainables.config.types import list_benchmark_names
 
 
 def make_table() -> str:
@@ -18,7 +18,7 @@ def make_table() -> str:
         ("objectives, each with every rectifier", "method", objectives, "docs/adding.md"),
         ("task vectors, which need no retain data", "method", vectors, "docs/guide.md"),
         ("rectifiers", "rectifier.name", rules, "docs/adding.md"),
-        ("benchmarks", "benchmark.name", benchmark_names(), "docs/measuring.md"),
+        ("benchmarks", "benchmark.name", list_benchmark_names(), "docs/measuring.md"),
         ("further measures", "benchmark.measures", load_measures(), "docs/measuring.md"),
         ("models whose sizes and recipe are known", "backbone", known, "docs/one-server.md"),
     ]

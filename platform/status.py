@@ -42,7 +42,7 @@ def main(
     """
     store = open_storage(location, writable=False)
     sweep, *others = manifest.find_manifests(name, store)
-    found = summarise_sweep_status(sweep, store)
+    found = collect_sweep_status(sweep, store)
     found["others"] = [
         {"name": item.label, "created": item.created, "trials": len(item.trials), "command": item.command}
         for item in others
@@ -51,7 +51,7 @@ def main(
     return 0
 
 
-def summarise_sweep_status(sweep: SweepFile, store: Storage) -> dict[str, Any]:
+def collect_sweep_status(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     """Return the status of a sweep as JSON; `sweep` is its manifest."""
     store.download_sweeps_and_results(sweep.trials)
     results, damaged = read_trial_results(sweep.trials, store)
@@ -147,7 +147,7 @@ def _label(config: dict[str, Any] | None, trial_id: str, axes: Iterable[str]) ->
 
 def _describe_driver(sweep: SweepFile, store: Storage) -> dict[str, Any] | None:
     """Return who drives the sweep; all None of a damaged lock, `alive` None of another machine's process."""
-    found = lock.read_lock(store, store.lock(sweep.name, sweep.hash))
+    found = lock.read_lock_owner(store, store.lock(sweep.name, sweep.hash))
     if found is None:
         return None
     known = {name: found.get(name) for name in ("host", "pid", "since", "command")}
@@ -207,4 +207,4 @@ def _under_way(found: dict[str, Any]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    cli.make_app(main)()
+    cli.make_typer_app(main)()

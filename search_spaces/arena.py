@@ -18,7 +18,7 @@ from trainables.config.settings import Selection
 SELECTION_SEEDS = (0, 1, 2)
 RECTIFIERS = ("none", "agem", "pcgrad", "pcgrad_symmetric", "blur", "hamu_q", "hamu_u", "bisector", "mgda", "cagrad")
 RECTIFIERS += ("sago", "orthograd", "gem", "gu", "gru")
-AXES = {
+ARENA_AXES = {
     "method": ("ga", "gd", "npo", "npo_gd", "simnpo", "simnpo_gd"),
     "benchmark.split": ("forget05", "forget10"),
     "rectifier.name": RECTIFIERS,
@@ -32,7 +32,7 @@ SWEEP = TINY.model_copy(
         "searched": ("training.lr",),
         "name": "arena",
         "title": "TOFU on a 1.4M-parameter Llama: all rectifiers on six objectives, at each one's own learning rate",
-        "axes": {**AXES, "training.lr": (1e-4, 2e-4, 4e-4, 1e-3, 2e-3)},
+        "axes": {**ARENA_AXES, "training.lr": (1e-4, 2e-4, 4e-4, 1e-3, 2e-3)},
         "benchmark": TINY.benchmark.model_copy(update={"measures": ("extraction_strength",)}),
         "observe": None,
     }

@@ -1,6 +1,6 @@
 """A small arena: six rectifiers on GA and NPO, without and with a retain term, in 18 steps of few evaluation rows."""
 
-from search_spaces.arena import AXES
+from search_spaces.arena import ARENA_AXES
 from search_spaces.arena import SWEEP as ARENA
 
 SWEEP = ARENA.model_copy(
@@ -8,7 +8,7 @@ SWEEP = ARENA.model_copy(
         "name": "arena_quick",
         "title": "TOFU on a 1.4M-parameter Llama: six rectifiers on GA, GD, NPO and NPO+GD, few evaluation rows",
         "axes": {
-            **AXES,
+            **ARENA_AXES,
             "method": ("ga", "gd", "npo", "npo_gd"),
             "rectifier.name": ("none", "agem", "pcgrad", "blur", "bisector", "sago", "gru"),
             "benchmark.split": ("forget05",),

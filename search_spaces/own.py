@@ -9,7 +9,7 @@ The window between forgetting little and breaking a pretrained chat model is nar
 rate and weight left the least of six lists of ten facts with NPO+GD on SmolLM2-135M-Instruct (docs/facts).
 """
 
-from search_spaces.schema.sweep import SMALL_TRU_STRENGTHS, PublishedSetting, Range, Sweep
+from search_spaces.schema.sweep import SMALL_MODEL_TRU_STRENGTHS, PublishedSetting, Range, Sweep
 from trainables.config.settings import Benchmark, Objective, Selection, Training
 
 SWEEP = Sweep(
@@ -24,7 +24,7 @@ SWEEP = Sweep(
         "rectifier.tau": (None,),
         "training.lr": Range(1e-6, 1e-4, log=True),
         "objective.retain_coefficient": Range(1.0, 32.0, log=True),
-        "task_vector.stg": SMALL_TRU_STRENGTHS,
+        "task_vector.stg": SMALL_MODEL_TRU_STRENGTHS,
         "task_vector.strength": (1.0, 2.0, 5.0, 10.0),
     },
     published=(

@@ -1,6 +1,6 @@
 """The whole path in a minute without any file: fictional authors, two tiny models, GA, GD and NPO with GRU."""
 
-from search_spaces.schema.sweep import FictionalAuthors, ModelTraining, PublishedSetting, Sweep
+from search_spaces.schema.sweep import FictionalAuthorsSettings, PublishedSetting, SmallModelRecipe, Sweep
 from trainables.config.settings import Benchmark, Training
 
 SWEEP = Sweep(
@@ -10,9 +10,9 @@ SWEEP = Sweep(
     published=(PublishedSetting(gamma=0.8, tau=None), PublishedSetting(method="gd", gamma=0.05, tau=None)),
     benchmark=Benchmark(dialect="paper", template="llama2"),
     training=Training(lr=5e-4, epochs=5, batch_size=16, max_length=128),
-    fictional=FictionalAuthors(authors=30, questions=15),
+    fictional=FictionalAuthorsSettings(authors=30, questions=15),
     observe=2,
-    model_training=ModelTraining(
+    model_training=SmallModelRecipe(
         architecture=(
             ("hidden_size", 96),
             ("intermediate_size", 256),

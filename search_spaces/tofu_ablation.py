@@ -4,12 +4,12 @@ Its "w/ GRU" numbers are those of the column tau = 100 in its tau table, so 100 
 grid has GRU without clipping too.
 """
 
-from search_spaces.backbones.published import LLAMA2
+from search_spaces.backbones.published import LLAMA2_7B_CHAT
 from search_spaces.schema import paper
 from search_spaces.schema.sweep import PublishedSetting
 
-SWEEP = paper.make_sweep(
-    LLAMA2,
+SWEEP = paper.make_paper_sweep(
+    LLAMA2_7B_CHAT,
     name="tofu_ablation",
     title="TOFU 5 % on Llama-2-7B-chat: neither, clipping, rectification, both",
     axes={

@@ -3,12 +3,12 @@
 "N/A" is no moving average, the same as gamma 1. Columns that the paper prints as "--" (GD above 0.6) run like the rest.
 """
 
-from search_spaces.backbones.published import LLAMA2
+from search_spaces.backbones.published import LLAMA2_7B_CHAT
 from search_spaces.schema import paper
 from search_spaces.schema.sweep import PublishedSetting
 
-SWEEP = paper.make_sweep(
-    LLAMA2,
+SWEEP = paper.make_paper_sweep(
+    LLAMA2_7B_CHAT,
     name="tofu_gamma",
     title="TOFU 5 % on Llama-2-7B-chat: GRU over gamma",
     axes={

@@ -3,4 +3,4 @@
 from search_spaces.backbones.published import LLAMA32_1B
 from search_spaces.schema import open_unlearning
 
-SWEEP = open_unlearning.make_tofu_sweep(LLAMA32_1B, name="tofu_llama32_1b")
+SWEEP = open_unlearning.make_open_unlearning_sweep(LLAMA32_1B, name="tofu_llama32_1b")

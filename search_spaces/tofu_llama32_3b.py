@@ -3,4 +3,4 @@
 from search_spaces.backbones.published import LLAMA32_3B
 from search_spaces.schema import open_unlearning
 
-SWEEP = open_unlearning.make_tofu_sweep(LLAMA32_3B, name="tofu_llama32_3b", ranks=2)
+SWEEP = open_unlearning.make_open_unlearning_sweep(LLAMA32_3B, name="tofu_llama32_3b", ranks=2)

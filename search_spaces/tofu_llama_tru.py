@@ -5,30 +5,30 @@ equal to 1": `whole`. Whole unit vectors moved a small model by next to nothing 
 measured, so that `per_tensor`, where each tensor has length 1, is our axis beside it (docs/reproduction.md).
 """
 
-from search_spaces.backbones.published import LLAMA2
+from search_spaces.backbones.published import LLAMA2_7B_CHAT
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Axis, PublishedSetting
+from search_spaces.schema.sweep import SMALL_GAMMA_GRID, SMALL_TAU_GRID, Axis, PublishedSetting
 from trainables.config.settings import TaskVector
 
 TV_STRENGTHS = (1.0, 2.0, 5.0, 10.0, 20.0)
 """MUSE's task vector is subtracted five times over."""
 TRU_TASK_VECTOR = TaskVector(steps=5, lr=1e-4, batches=20, normalise="per_tensor", optimizer="adamw")
 """AdamW as in all the paper's runs: TV has no unit length, and five plain gradient steps at this lr move nothing."""
-AXES: dict[str, Axis] = {
+RETAIN_FREE_AXES: dict[str, Axis] = {
     "method": ("tv", "ga", "wga", "npo", "tru"),
     "benchmark.split": paper.SPLITS,
     "rectifier.name": ("none",),
-    "rectifier.gamma": SMALL_GAMMAS,
-    "rectifier.tau": SMALL_TAUS,
+    "rectifier.gamma": SMALL_GAMMA_GRID,
+    "rectifier.tau": SMALL_TAU_GRID,
     "task_vector.strength": TV_STRENGTHS,
     "task_vector.normalise": ("whole", "per_tensor"),
 }
 
-SWEEP = paper.make_sweep(
-    LLAMA2,
+SWEEP = paper.make_paper_sweep(
+    LLAMA2_7B_CHAT,
     name="tofu_llama_tru",
     title="TOFU on Llama-2-7B-chat without retain data: TRU and TV, GA, WGA, NPO",
-    axes=AXES,
+    axes=RETAIN_FREE_AXES,
     published=(
         PublishedSetting(method="tru", split="forget05", strength=0.65, normalise="whole"),
         PublishedSetting(method="tru", split="forget10", strength=0.85, normalise="whole"),

@@ -1,15 +1,15 @@
 """Table 1 of the paper on Phi-1.5: TRU and TV against objectives that use no retain data."""
 
-from search_spaces.backbones.published import PHI
+from search_spaces.backbones.published import PHI_1_5
 from search_spaces.schema import paper
 from search_spaces.schema.sweep import PublishedSetting
-from search_spaces.tofu_llama_tru import AXES, TRU_TASK_VECTOR
+from search_spaces.tofu_llama_tru import RETAIN_FREE_AXES, TRU_TASK_VECTOR
 
-SWEEP = paper.make_sweep(
-    PHI,
+SWEEP = paper.make_paper_sweep(
+    PHI_1_5,
     name="tofu_phi_tru",
     title="TOFU on Phi-1.5 without retain data: TRU and TV, GA, WGA, NPO",
-    axes=AXES,
+    axes=RETAIN_FREE_AXES,
     published=(
         PublishedSetting(method="tru", split="forget05", strength=0.70, normalise="whole"),
         PublishedSetting(method="tru", split="forget10", strength=0.75, normalise="whole"),

@@ -1,11 +1,11 @@
 """The paper's sensitivity to tau on Llama-2-7B-chat: its columns, at each method's published gamma."""
 
-from search_spaces.backbones.published import LLAMA2
+from search_spaces.backbones.published import LLAMA2_7B_CHAT
 from search_spaces.schema import paper
 from search_spaces.schema.sweep import PublishedSetting
 
-SWEEP = paper.make_sweep(
-    LLAMA2,
+SWEEP = paper.make_paper_sweep(
+    LLAMA2_7B_CHAT,
     name="tofu_tau",
     title="TOFU 5 % on Llama-2-7B-chat: GRU over tau",
     axes={

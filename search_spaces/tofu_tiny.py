@@ -1,6 +1,6 @@
 """A Llama of 1.4M parameters on the real TOFU rows: the paper's comparison on a CPU."""
 
-from search_spaces.schema.sweep import SMALL_TRU_STRENGTHS, ModelTraining, PublishedSetting, Sweep
+from search_spaces.schema.sweep import SMALL_MODEL_TRU_STRENGTHS, PublishedSetting, SmallModelRecipe, Sweep
 from trainables.config.settings import Benchmark, TaskVector, Training
 
 SWEEP = Sweep(
@@ -9,7 +9,7 @@ SWEEP = Sweep(
     axes={
         "method": ("ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo", "simnpo_gd", "tv", "tru"),
         "benchmark.split": ("forget01", "forget05", "forget10"),
-        "task_vector.stg": SMALL_TRU_STRENGTHS,
+        "task_vector.stg": SMALL_MODEL_TRU_STRENGTHS,
         "task_vector.strength": (50.0, 100.0, 150.0, 200.0, 300.0),
     },
     published=(
@@ -22,7 +22,7 @@ SWEEP = Sweep(
     training=Training(lr=1e-4, epochs=5, batch_size=32),  # at 2e-4 GA on forget05 keeps a third of MU, at 4e-4 nothing
     task_vector=TaskVector(steps=5, lr=1e-2, batches=20),
     observe=2,
-    model_training=ModelTraining(
+    model_training=SmallModelRecipe(
         architecture=(
             ("hidden_size", 128),
             ("intermediate_size", 384),

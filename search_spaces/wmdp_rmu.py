@@ -4,14 +4,14 @@ The paper gives alpha alone; layer, steering, batches, steps and lr are of RMU's
 control vector and batches are not theirs (docs/reproduction.md), so that a trial is no reproduction of Zephyr_RMU.
 """
 
-from search_spaces.backbones.published import ZEPHYR
+from search_spaces.backbones.published import ZEPHYR_7B
 from search_spaces.schema import paper
 from search_spaces.schema.sweep import PublishedSetting
 from search_spaces.wmdp_zephyr import WMDP
 from trainables.config.settings import Objective, Training
 
-SWEEP = paper.make_sweep(
-    ZEPHYR,
+SWEEP = paper.make_paper_sweep(
+    ZEPHYR_7B,
     ranks=1,
     name="wmdp_rmu",
     title="WMDP on Zephyr-7B-beta: RMU without and with GRU",

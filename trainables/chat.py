@@ -34,14 +34,14 @@ def main(
     from trainables.data.conversations import make_encoder
     from trainables.training.memory import CPU_PASS_TOKENS
     from trainables.training.model_files import load_model_and_tokenizer
-    from trainables.trial.export.model_folder import fetch_weights
+    from trainables.trial.export.model_folder import fetch_kept_weights
 
     place = typed_paths.expand_home(model)
     if not place.is_dir() and "/" not in model:
         store = open_storage(location, writable=False)
         trial_id = resolve_trial_id(model, store)
         place = store.root / "exports" / trial_id
-        place = place if place.is_dir() else fetch_weights(trial_id, store)
+        place = place if place.is_dir() else fetch_kept_weights(trial_id, store)
     precision = "bf16" if torch.cuda.is_available() else "fp32"  # that of trials, before and after alike
     network, tokenizer = load_model_and_tokenizer(Model(path=str(place), attention="eager"), precision, "MODEL")
     if not tokenizer.chat_template:
@@ -58,4 +58,4 @@ def main(
 
 
 if __name__ == "__main__":
-    cli.make_app(main)()
+    cli.make_typer_app(main)()

@@ -15,32 +15,32 @@ from trainables.common import cli, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Attention, Benchmark, Model, Precision, Resources
 from trainables.data import templates
-from trainables.inference.progress import ReportProgress, report_progress_to
+from trainables.inference.progress import ProgressCallback, report_progress_to
 from trainables.storage import atomic_files
 from trainables.training import model_files
 
 PROGRESS_PRINT_SECONDS = 3.0
 """Between two lines of how far an evaluation is."""
-ask = partial(typer.Option, rich_help_panel="What the model is asked")
+question_option = partial(typer.Option, rich_help_panel="What the model is asked")
 
 
 def main(
     model: Annotated[str, typer.Option(help="Model folder or hub id.")],
     output: Annotated[Path, typer.Option(help="Where the metrics go (JSON).")],
-    split: Annotated[str | None, ask(help="Forget split; own has one.")] = None,
-    benchmark: Annotated[str, ask(help="Benchmark.")] = "tofu",
-    data: Annotated[str | None, ask(help="Folder or hub id; none: published rows.")] = None,
-    dialect: Annotated[str, ask(help="paper or open-unlearning.")] = "paper",
-    template: Annotated[str | None, ask(help="Prompt template; none: llama2, own: chat.")] = None,
+    split: Annotated[str | None, question_option(help="Forget split; own has one.")] = None,
+    benchmark: Annotated[str, question_option(help="Benchmark.")] = "tofu",
+    data: Annotated[str | None, question_option(help="Folder or hub id; none: published rows.")] = None,
+    dialect: Annotated[str, question_option(help="paper or open-unlearning.")] = "paper",
+    template: Annotated[str | None, question_option(help="Prompt template; none: llama2, own: chat.")] = None,
     source: Annotated[
         list[str] | None,
-        ask(metavar="PART=PLACE", help="WMDP: mmlu, wmdp; own: forget, retain, eval, TASK."),
+        question_option(metavar="PART=PLACE", help="WMDP: mmlu, wmdp; own: forget, retain, eval, TASK."),
     ] = None,
-    task: Annotated[list[str] | None, ask(help="Of own: lm-eval's, for the utility.")] = None,
-    shots: Annotated[int, ask(metavar="N", help="Worked examples in a question (MMLU).", min=0)] = 0,
-    limit: Annotated[int | None, ask(metavar="N", help="So many rows of each task.", min=1)] = None,
-    measures: Annotated[str, ask(help="More: all or NAME,... (docs/measuring.md).")] = "",
-    holdout: Annotated[str | None, ask(help="Data configuration of rows that no model saw.")] = None,
+    task: Annotated[list[str] | None, question_option(help="Of own: lm-eval's, for the utility.")] = None,
+    shots: Annotated[int, question_option(metavar="N", help="Worked examples in a question (MMLU).", min=0)] = 0,
+    limit: Annotated[int | None, question_option(metavar="N", help="So many rows of each task.", min=1)] = None,
+    measures: Annotated[str, question_option(help="More: all or NAME,... (docs/measuring.md).")] = "",
+    holdout: Annotated[str | None, question_option(help="Data configuration of rows that no model saw.")] = None,
     retain_evaluation: Annotated[
         Path | None,
         typer.Option(help="Output for the retain model (own: target)."),
@@ -64,10 +64,10 @@ def main(
     fields |= {name: value for name, value in (("data", data), ("split", split), ("template", template)) if value}
     asked = _read_benchmark(fields, model)
     subject = _check_model(Model(path=model, attention=attention), asked)
-    reference = evaluation.read_retain_reference(retain_evaluation, asked) if retain_evaluation else None
+    reference = evaluation.read_reference_evaluation(retain_evaluation, asked) if retain_evaluation else None
     for field, file in (("--output", output), ("--rows", rows_file)):
         if file:
-            atomic_files.check_writable(file, field)
+            atomic_files.check_file_writable(file, field)
     cli.silence_libraries()
     import torch
 
@@ -84,12 +84,12 @@ def main(
     budget = choose_process_token_budget(resources, network.to("cuda" if on_gpu else "cpu"))
     with report_progress_to(_tell_progress()):
         found, records = evaluation.evaluate(network, tokenizer, asked, reference, token_budget=budget)
-    if advice := evaluation.advise_template(network, tokenizer, asked, found):
+    if advice := evaluation.suggest_better_template(network, tokenizer, asked, found):
         cli.print_line(f"warning: {advice}", error=True)
     if rows_file:
         atomic_files.write_parquet_rows(rows_file, records)
     made = {"model": subject.model_dump(mode="json"), "precision": precision, **provenance.collect_provenance()}
-    atomic_files.write_json(output, {**evaluation.evaluation_document(asked, found, records), **made})
+    atomic_files.write_json(output, {**evaluation.make_evaluation_document(asked, found, records), **made})
     _print_metrics(asked, found, output)
     return 0
 
@@ -136,7 +136,7 @@ def _format(value: float | None, why: str = "") -> str:
     return f"null{why}" if value is None else f"{value:.4f}"
 
 
-def _tell_progress() -> ReportProgress:
+def _tell_progress() -> ProgressCallback:
     told = -math.inf
 
     def tell(what: str, done: int, total: int) -> None:
@@ -149,4 +149,4 @@ def _tell_progress() -> ReportProgress:
 
 
 if __name__ == "__main__":
-    cli.make_app(main)()
+    cli.make_typer_app(main)()

@@ -11,7 +11,7 @@ from trainables import benchmarks
 from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
 from trainables.data import hub_folders
-from trainables.robustness.attacks import read_trial_recovery
+from trainables.robustness.attacks import read_trial_recoveries
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import open_storage
 from trainables.storage.sweep_file import resolve_trial_id
@@ -39,20 +39,20 @@ def main(
     store = open_storage(location, writable=False)
     trial_id = resolve_trial_id(name, store)
     if settings:
-        atomic_files.check_writable(settings, "--settings")
-        result = model_folder.load_result(trial_id, store)
+        atomic_files.check_file_writable(settings, "--settings")
+        result = model_folder.load_evaluated_result(trial_id, store)
         settings_file.write_reusable_settings(result, model_folder.parse_trial_of_result(result, store), settings)
         taken = f"python -m platform.sweep NAME --set @{settings}"
         cli.print_line(f"settings: {settings}; {taken} gives them to another sweep")
         return 0
     folder = typed_paths.expand_home(str(output)).absolute() if output else store.root / "exports" / trial_id
-    model_folder.load_result(trial_id, store)
+    model_folder.load_evaluated_result(trial_id, store)
     repository = ensure_private_repository(push) if push else None
     cli.silence_libraries()
     if output is None and atomic_files.read_json(folder / model_folder.FACTS_FILE):
         cli.print_line(f"{folder}: it was exported before, and is uploaded as it is")
     else:
-        facts = model_folder.export_trial(trial_id, store, folder, shares=read_trial_recovery(trial_id, store))
+        facts = model_folder.export_trial(trial_id, store, folder, shares=read_trial_recoveries(trial_id, store))
         benchmark = facts["configuration"].get("benchmark", {}).get("name", "tofu")
         goals = benchmarks.format_goal_values(benchmark, facts["metrics"])
         cli.print_line(f"{facts['label']}: {goals}, evaluated again: {folder}")
@@ -92,4 +92,4 @@ def _hub_errors(name: str, then: str) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    cli.make_app(main)()
+    cli.make_typer_app(main)()

@@ -15,7 +15,7 @@ from trainables.storage.folder_storage import open_storage
 from trainables.storage.sweep_file import resolve_trial_id
 
 folder_option = partial(typer.Option, rich_help_panel="With DIR, a model of no trial")
-RESULT_COLUMNS = ("before", "after", "target", "retain")
+RECOVERY_COLUMNS = ("before", "after", "target", "retain")
 
 
 def main(
@@ -57,12 +57,12 @@ def main(
     attackers = attacks.read_relearning_attacks(attack, "--attack") if attack else None
     wanted = [attacks.SWEEP_ATTACK] if sweep or attackers else []
     wanted += (chosen or ("" if wanted or samples else "all")).split(",")
-    names = attacks.choose_attacks(wanted, "--attacks") if any(wanted) or not samples else []
+    names = attacks.resolve_attack_names(wanted, "--attacks") if any(wanted) or not samples else []
     names += [attacks.SAMPLE_ATTACK] if samples else []
     lr = attackers.attackers[0].lr if attackers and lr is None else lr
-    attacks.check_learning_rate(names, lr, "--lr")
+    attacks.check_relearning_rate(names, lr, "--lr")
     if output:
-        atomic_files.check_writable(output, "--output")
+        atomic_files.check_file_writable(output, "--output")
     store = open_storage(location)
     if typed_paths.is_folder(model):
         inputs = attack_models.make_attack_inputs_from_folders(model, target, retain, Benchmark.model_validate(given))
@@ -70,7 +70,7 @@ def main(
         if unused := [name for name, value in {"target": target, "retain": retain, **given}.items() if value]:
             raise InputError(f"--{unused[0]}: of a model folder; {model} is none, and a trial has its own")
         inputs = attack_models.make_attack_inputs_from_trial(resolve_trial_id(model, store), store)
-    shares, results = attack_models.run_attacks(inputs, names, lr, seed, store, attackers, samples)
+    shares, results = attack_models.attack_models_and_keep_shares(inputs, names, lr, seed, store, attackers, samples)
     if output:
         atomic_files.write_json(output, {"measure": attacks.RECOVERY_MEASURE, "shares": shares, "results": results})
     if shares:
@@ -84,7 +84,7 @@ def _print_shares(shares: list[dict[str, Any]]) -> None:
     cli.print_line("\nextraction strength of the forget rows")
     cli.print_line(f"{'attack':62} {'before':>7} {'after':>7} {'target':>7} {'retain':>7} {'came back':>10}")
     for row in shares:
-        values = [f"{row[name]:7.3f}" if row[name] is not None else f"{'–':>7}" for name in RESULT_COLUMNS]
+        values = [f"{row[name]:7.3f}" if row[name] is not None else f"{'–':>7}" for name in RECOVERY_COLUMNS]
         share = "–" if row["share"] is None else f"{round(100 * row['share'])} %"
         cli.print_line(f"{row['title']:62} {' '.join(values)} {share:>10}")
     cli.print_line("came back: the gain by the attack, less the retain model's, over what was removed from the target")
@@ -101,4 +101,4 @@ def _print_leaks(curves: dict[str, dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    cli.make_app(main)()
+    cli.make_typer_app(main)()

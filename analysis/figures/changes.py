@@ -17,15 +17,15 @@ from analysis.figures import style
 from analysis.stats.rectifier_comparison import RectifierComparison
 from trainables.benchmarks import Goal
 
-SIGN_COLOURS = {1.0: style.GAIN_COLOUR, -1.0: style.LOSS_COLOUR}
+CHANGE_COLOURS = {1.0: style.GAIN_COLOUR, -1.0: style.LOSS_COLOUR}
 """Of better and worse; grey: neither, or not tested."""
-SIGN_WORDS = {1.0: "better", -1.0: "worse", 0.0: "not significant"}
+CHANGE_LEGEND_WORDS = {1.0: "better", -1.0: "worse", 0.0: "not significant"}
 INCHES_PER_RECTIFIER_ROW = 0.155
 
 GRU_PAIR_COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "none", "none_sd", "none_n"]
 GRU_PAIR_COLUMNS += ["gru", "gru_sd", "gru_n", "improvement"]
-BAR_PAIR_KEY_COLUMNS = GRU_PAIR_COLUMNS[:6]
-MAX_PANELS_PER_ROW = 4
+GRU_PAIR_KEY_COLUMNS = GRU_PAIR_COLUMNS[:6]
+MAX_BAR_PANELS_PER_ROW = 4
 BAR_EDGE_STYLE: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.7}
 RECTIFIER_BAR_STYLES: dict[str, dict[str, Any]] = {
     "none": {"facecolor": "white", "label": "method alone", **BAR_EDGE_STYLE},
@@ -45,16 +45,16 @@ SETTING_AXIS_LABELS = {"gamma": r"$\gamma$, weight of the new retain gradient", 
 CURVE_KEY_COLUMNS = ["source", "backbone", "split", "method", "rectifier"]
 
 
-def select_drawn_differences(comparison: RectifierComparison) -> pd.DataFrame:
+def list_forest_plot_points(comparison: RectifierComparison) -> pd.DataFrame:
     """Return `RectifierComparison.differences` as far as there is something to draw, `gains` as a text."""
     rows = comparison.differences
     rows = rows.loc[rows["n"] > 0]
     return rows.assign(gains=[" ".join(f"{gain:.4g}" for gain in gains) for gains in rows["gains"]])
 
 
-@mpl.rc_context(style.RC_PARAMS)
-def draw_differences(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
-    """Draw one split's `select_drawn_differences`: objectives in rows, goals in columns, better to the right."""
+@mpl.rc_context(style.FIGURE_RC_PARAMS)
+def draw_rectifier_forest_plot(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
+    """Draw one split's `list_forest_plot_points`: objectives in rows, goals in columns, better to the right."""
     methods, names = labels.order_methods(points["method"]), labels.order_rectifiers(points["rectifier"])
     shown = [goal for goal in goals if goal.metric in set(points["metric"])]
     size = len(methods), len(shown), 1.9, 0.55 + INCHES_PER_RECTIFIER_ROW * len(names)
@@ -68,7 +68,7 @@ def draw_differences(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
             axes.axvline(0, color="black", linewidth=0.7, zorder=1)
             here = points.loc[(points["method"] == method) & (points["metric"] == goal.metric)]
             for row in here.to_dict("records"):
-                colour, place = SIGN_COLOURS.get(row["sign"], style.GREY), names.index(row["rectifier"])
+                colour, place = CHANGE_COLOURS.get(row["sign"], style.GREY), names.index(row["rectifier"])
                 seeds = [float(gain) for gain in row["gains"].split()]
                 # where no interval is known the line is from the lowest to the highest seed
                 ends = (min(seeds), max(seeds)) if pd.isna(row["low"]) else (row["low"], row["high"])
@@ -77,15 +77,15 @@ def draw_differences(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
     for axes, goal in zip(grid[-1], shown, strict=True):
         axes.locator_params("x", nbins=3)
         axes.tick_params("x", labelsize=6.5)
-        axes.set_xlabel(labels.BETTER_DIRECTION_WORDS[goal.best].partition(" is")[0] + " is better →")
+        axes.set_xlabel(labels.BETTER_DIRECTION_AXIS_WORDS[goal.best].partition(" is")[0] + " is better →")
         if goal.best == "lowest":
             axes.invert_xaxis()
     grid[0, 0].set_yticks(range(len(names)), list(map(labels.format_rectifier_name, names)))
     grid[0, 0].set_ylim(len(names) - 0.5, -0.5)
     signs = set(points["sign"].dropna())
     entries = [
-        Line2D([], [], color=SIGN_COLOURS.get(sign, style.GREY), marker="o", markersize=3.6, label=word)
-        for sign, word in SIGN_WORDS.items()
+        Line2D([], [], color=CHANGE_COLOURS.get(sign, style.GREY), marker="o", markersize=3.6, label=word)
+        for sign, word in CHANGE_LEGEND_WORDS.items()
         if sign in signs
     ]
     if entries:
@@ -100,23 +100,23 @@ def tabulate_gru_pairs(frame: pd.DataFrame) -> pd.DataFrame:
     sides = []
     for side in ("none", "gru"):
         names = {"value": side, "sd": f"{side}_sd", "n": f"{side}_n"}
-        sides.append(rows.loc[rows["rectifier"] == side, [*BAR_PAIR_KEY_COLUMNS, *names]].rename(columns=names))
-    found = sides[0].merge(sides[1], on=BAR_PAIR_KEY_COLUMNS, how="outer")
+        sides.append(rows.loc[rows["rectifier"] == side, [*GRU_PAIR_KEY_COLUMNS, *names]].rename(columns=names))
+    found = sides[0].merge(sides[1], on=GRU_PAIR_KEY_COLUMNS, how="outer")
     found = found.loc[found["method"].isin([*sides[1]["method"], *labels.REFERENCE_LABELS])]
     signs = {one.metric: 1.0 if one.best == "highest" else -1.0 for one in style.list_measured_goals(found)}
     gains = found["metric"].map(signs).astype(float) * (found["gru"] - found["none"]).astype(float)
     found = found.assign(improvement=gains.round(10))
     if found["improvement"].isna().all():
         found = found.iloc[:0]
-    return style.sort_in_table_order(found.reindex(columns=GRU_PAIR_COLUMNS))
+    return style.sort_points_in_table_order(found.reindex(columns=GRU_PAIR_COLUMNS))
 
 
-@mpl.rc_context(style.RC_PARAMS)
-def draw_gru_pairs(points: pd.DataFrame) -> Figure:
+@mpl.rc_context(style.FIGURE_RC_PARAMS)
+def draw_gru_bar_pairs(points: pd.DataFrame) -> Figure:
     """Draw `tabulate_gru_pairs`, one panel for each backbone, split and metric."""
-    metrics, methods = style.list_measured_goals(points), style.list_methods(points)
-    panels = [(place, rows, goal) for place, rows in style.group_by_panel(points) for goal in metrics]
-    across = max(1, MAX_PANELS_PER_ROW // len(metrics)) * len(metrics)
+    metrics, methods = style.list_measured_goals(points), style.list_drawn_methods(points)
+    panels = [(place, rows, goal) for place, rows in style.split_points_by_panel(points) for goal in metrics]
+    across = max(1, MAX_BAR_PANELS_PER_ROW // len(metrics)) * len(metrics)
     figure, grid = style.make_wrapped_panels(len(panels), across, 0.75 + 0.2 * len(methods), 2.0)
     for number, (axes, (place, rows, goal)) in enumerate(zip(grid, panels, strict=True)):
         _draw_bars(axes, rows.loc[rows["metric"] == goal.metric], methods, goal)
@@ -158,7 +158,7 @@ def _draw_bars(axes: Axes, rows: pd.DataFrame, methods: list[str], goal: Goal) -
     axes.set_ylabel(labels.goal_head(goal), labelpad=2)
 
 
-def select_rows_around_chosen(frame: pd.DataFrame) -> pd.DataFrame:
+def select_rows_varying_gru_settings(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that differ from their study's chosen setting in gamma, tau and strength only."""
     same = ["backbone", "split", "method", "rectifier", "other"]
     return frame.merge(frame.loc[frame["chosen"], same].drop_duplicates(), on=same)
@@ -166,20 +166,20 @@ def select_rows_around_chosen(frame: pd.DataFrame) -> pd.DataFrame:
 
 def tabulate_sensitivity(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     """Return a row per goal, method and value of `knob` (gamma, tau), of two or more; the other one is as chosen."""
-    rows = style.select_measured_goal_rows(select_rows_around_chosen(frame))
+    rows = style.select_measured_goal_rows(select_rows_varying_gru_settings(frame))
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "")]
     chosen = rows.loc[rows["chosen"], [*CURVE_KEY_COLUMNS, OTHER_GRU_SETTING[knob]]].drop_duplicates(CURVE_KEY_COLUMNS)
     rows = rows.merge(chosen, on=[*CURVE_KEY_COLUMNS, OTHER_GRU_SETTING[knob]])
     several: Any = rows.groupby(CURVE_KEY_COLUMNS)[knob].transform("nunique")
     rows = rows.loc[several > 1].rename(columns={knob: "setting"}).assign(knob=knob)
     rows["at"] = pd.to_numeric(rows["setting"], errors="coerce")
-    return style.sort_in_table_order(rows, "at").reindex(columns=SENSITIVITY_COLUMNS)
+    return style.sort_points_in_table_order(rows, "at").reindex(columns=SENSITIVITY_COLUMNS)
 
 
-@mpl.rc_context(style.RC_PARAMS)
-def draw_sensitivity(points: pd.DataFrame) -> Figure:
+@mpl.rc_context(style.FIGURE_RC_PARAMS)
+def draw_gamma_tau_sensitivity(points: pd.DataFrame) -> Figure:
     """Draw `tabulate_sensitivity`: a row for each goal, a column for each backbone and split, settings as words."""
-    metrics, places = style.list_measured_goals(points), style.group_by_panel(points)
+    metrics, places = style.list_measured_goals(points), style.split_points_by_panel(points)
     figure, grid = style.make_panels(len(metrics), len(places), 3.4, 1.85, sharex="col", sharey="row")
     for panels, (title, here) in zip(grid.T, places, strict=True):
         here = here.assign(setting=here["setting"].map(labels.normalise_gamma_tau, na_action="ignore"))

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from analysis import paper
 from analysis.labels import REFERENCE_LABELS, format_forget_split, list_goals_of_benchmark, order_methods, order_names
-from analysis.stats.sweep_results import RUNS_SOURCE
+from analysis.stats.sweep_results import RUNS_TABLE_NAME
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.storage.folder_storage import resolve_path_inside
@@ -42,8 +42,8 @@ MODEL_LINES: dict[str, dict[str, Any]] = {
     "baseline": {"color": GREY, "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.2, "label": "never-trained model"},
 }
 CHANCE_STYLE: dict[str, Any] = {"color": "black", "linestyle": (0, (3, 1, 1, 1)), "linewidth": 0.9, "label": "chance"}
-LOG_SIGNIFICANCE_LEVEL = float(np.log(0.05))
-RC_PARAMS: dict[Any, Any] = {
+LOG_P_OF_5_PERCENT = float(np.log(0.05))
+FIGURE_RC_PARAMS: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.spines.top": False,
@@ -100,7 +100,7 @@ def add_legend(figure: Figure) -> None:
         figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, markerscale=0.8)
 
 
-@mpl.rc_context(RC_PARAMS)
+@mpl.rc_context(FIGURE_RC_PARAMS)
 def save_figure_and_points(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:
     """Write STEM.pdf, .svg, .png (300 dpi) and the drawn points as STEM.csv; equal input gives equal bytes."""
     file = resolve_path_inside(folder, stem)
@@ -117,7 +117,7 @@ def select_measured_goal_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the measured goals of a tidy frame, with `source` (runs, paper)."""
     metrics = [goal.metric for goal in list_measured_goals(frame)]
     rows = frame.loc[frame["metric"].isin(metrics) & frame["value"].notna()]
-    return rows.assign(source=rows["table"].where(rows["table"] == RUNS_SOURCE, "paper"))
+    return rows.assign(source=rows["table"].where(rows["table"] == RUNS_TABLE_NAME, "paper"))
 
 
 def list_measured_goals(frame: pd.DataFrame) -> tuple[Goal, ...]:
@@ -128,7 +128,7 @@ def list_measured_goals(frame: pd.DataFrame) -> tuple[Goal, ...]:
     return tuple(goal for goal in list_goals_of_benchmark(frame["benchmark"].iloc[0]).all_goals if goal.metric in names)
 
 
-def list_methods(points: pd.DataFrame) -> list[str]:
+def list_drawn_methods(points: pd.DataFrame) -> list[str]:
     """Return the methods that are drawn, without the reference models, in the order of the paper's table."""
     benchmark = str(points["benchmark"].iloc[0])
     table = "tofu_main" if benchmark == "tofu" else benchmark
@@ -136,7 +136,7 @@ def list_methods(points: pd.DataFrame) -> list[str]:
     return order_names(set(points["method"]) - set(REFERENCE_LABELS), dict.fromkeys([*published, *METHODS]))
 
 
-def group_by_panel(points: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+def split_points_by_panel(points: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Return each panel's title, `Phi-1.5, forget05 (5%)` or without a backbone that is not known, and its rows.
 
     A panel is of one backbone and split, by name, which is the paper's order: Llama first, 5 % before 10 %.
@@ -146,7 +146,7 @@ def group_by_panel(points: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     return [(", ".join(title), rows) for title, rows in titled]
 
 
-def sort_in_table_order(points: pd.DataFrame, *by: str) -> pd.DataFrame:
+def sort_points_in_table_order(points: pd.DataFrame, *by: str) -> pd.DataFrame:
     """Return the rows by source and place, by metric as tables have these, by method, and by these columns."""
     metrics = [goal.metric for goal in list_measured_goals(points)]
     orders = {"metric": metrics, "method": order_methods(points["method"])}

@@ -14,18 +14,18 @@ from analysis import labels
 from analysis.figures import style
 from analysis.load.trials import evaluated
 from analysis.stats.chosen_settings import SHORT_NAMES
-from analysis.stats.sweep_results import Results
+from analysis.stats.sweep_results import SweepResults
 from trainables.common.wording import format_count
 from trainables.config.settings import Selection
 
 TRADEOFF_COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]
 CHOSEN_STYLE: dict[str, Any] = {"linestyle": "none", "markersize": 7, "markeredgewidth": 1.5}
-TRIAL_STYLE: dict[str, Any] = {"linestyle": "none", "markersize": 4, "alpha": 0.5}
-MAX_MARKERS_AS_SHAPES = 1500
+TRIAL_MARK_STYLE: dict[str, Any] = {"linestyle": "none", "markersize": 4, "alpha": 0.5}
+MAX_VECTOR_DRAWN_TRIALS = 1500
 """More faint trials in a panel than that are an image inside the figure: as shapes they would be most of its file."""
 
 
-def tabulate_tradeoff(results: Results) -> pd.DataFrame:
+def tabulate_tradeoff(results: SweepResults) -> pd.DataFrame:
     """Return the points of a sweep: trials, settings' means over seeds, the chosen ones, reference models."""
     runs, references, goals = results.runs, results.models, results.goals
     metrics = dict.fromkeys([*goals.metrics, goals.removal_goal.metric])
@@ -40,10 +40,10 @@ def tabulate_tradeoff(results: Results) -> pd.DataFrame:
     return points.assign(source="runs", benchmark=goals.benchmark, backbone="")
 
 
-@mpl.rc_context(style.RC_PARAMS)
-def draw(points: pd.DataFrame, rule: Selection) -> Figure:
+@mpl.rc_context(style.FIGURE_RC_PARAMS)
+def draw_tradeoff(points: pd.DataFrame, rule: Selection) -> Figure:
     """Draw `tabulate_tradeoff`, one panel for each split, with a line at the utility that the sweep's rule asks for."""
-    places = style.group_by_panel(points)
+    places = style.split_points_by_panel(points)
     figure, panels = style.make_wrapped_panels(max(1, len(places)), 2, 4.2, 2.9, sharey=True)
     if not places:
         panels[0].set_title("no trial has both goals")
@@ -57,10 +57,10 @@ def draw(points: pd.DataFrame, rule: Selection) -> Figure:
         axes.set_xlim(ends if x.best == "highest" else (ends[1], ends[0]))
         _draw_panel(axes, here, goals, rule)
         axes.set_title("\n".join(filter(None, [title, _name_outside(axes, here, goals)])))
-        axes.set_xlabel(f"{labels.goal_axis_title(x)}, {labels.BETTER_DIRECTION_WORDS[x.best]}")
+        axes.set_xlabel(f"{labels.goal_axis_title(x)}, {labels.BETTER_DIRECTION_AXIS_WORDS[x.best]}")
         if number % 2 == 0:
-            axes.set_ylabel(f"{labels.goal_axis_title(y)}\n({labels.BETTER_DIRECTION_WORDS[y.best]})")
-    methods = style.list_methods(points)
+            axes.set_ylabel(f"{labels.goal_axis_title(y)}\n({labels.BETTER_DIRECTION_AXIS_WORDS[y.best]})")
+    methods = style.list_drawn_methods(points)
     handles = [
         Line2D([], [], color=style.method_colour(one), linewidth=4, label=labels.method_label(one)) for one in methods
     ]
@@ -70,7 +70,7 @@ def draw(points: pd.DataFrame, rule: Selection) -> Figure:
     for name in rectifiers:
         label = labels.format_with_rectifier(name, "method alone" if len(rectifiers) > 1 else "chosen, mean over seeds")
         panels[0].plot([], [], **(style.marker_style("", name) | CHOSEN_STYLE), label=label)
-    panels[0].plot([], [], color=style.GREY, marker="o", **TRIAL_STYLE, label="every trial")
+    panels[0].plot([], [], color=style.GREY, marker="o", **TRIAL_MARK_STYLE, label="every trial")
     style.add_legend(figure)
     return figure
 
@@ -108,9 +108,9 @@ def _draw_panel(axes: Axes, points: pd.DataFrame, goals: labels.Goals, rule: Sel
     """Draw one panel, from the background to the front: a model's star never covers a method that is close to it."""
     x, y = goals.removal_goal.metric, goals.retention.metric
     low, high = sorted(axes.get_xlim())
-    if x == "forget_quality" and low < style.LOG_SIGNIFICANCE_LEVEL < high:
+    if x == "forget_quality" and low < style.LOG_P_OF_5_PERCENT < high:
         look: dict[str, Any] = {"color": style.GREY, "linestyle": ":", "linewidth": 0.8}
-        axes.axvline(style.LOG_SIGNIFICANCE_LEVEL, **look, label="p = 0.05", zorder=1)
+        axes.axvline(style.LOG_P_OF_5_PERCENT, **look, label="p = 0.05", zorder=1)
     if goals.removal_goal.chance is not None:
         axes.axvline(goals.removal_goal.chance, **style.CHANCE_STYLE, zorder=1)
     for floor in _list_floors(points, goals, rule):
@@ -118,8 +118,8 @@ def _draw_panel(axes: Axes, points: pd.DataFrame, goals: labels.Goals, rule: Sel
         axes.axhline(floor, color=style.GREY, linestyle="--", linewidth=0.8, label=label, zorder=1)
     trials = points.loc[points["kind"] == "trial"]
     for (method, rectifier), cloud in trials.groupby(["method", "rectifier"], sort=False):
-        look = style.marker_style(str(method), str(rectifier)) | TRIAL_STYLE
-        axes.plot(cloud[x], cloud[y], **look, rasterized=len(trials) > MAX_MARKERS_AS_SHAPES, zorder=3)
+        look = style.marker_style(str(method), str(rectifier)) | TRIAL_MARK_STYLE
+        axes.plot(cloud[x], cloud[y], **look, rasterized=len(trials) > MAX_VECTOR_DRAWN_TRIALS, zorder=3)
     bold = points.loc[points["kind"].isin(["chosen", "reference"])]
     _draw_methods(axes, bold.loc[_select_visible(axes, bold, goals)], goals)
 

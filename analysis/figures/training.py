@@ -10,17 +10,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from analysis.figures.style import DASHED_LINE, GREY, RC_PARAMS, add_legend, make_panels, marker_style
+from analysis.figures.style import DASHED_LINE, FIGURE_RC_PARAMS, GREY, add_legend, make_panels, marker_style
 from analysis.labels import TASK_VECTOR_METHODS, format_forget_split, format_with_rectifier, method_label, order_methods
 from analysis.load.trials import read_trial_parquet
 from analysis.stats.chosen_settings import SHORT_NAMES
-from analysis.stats.sweep_results import Results
+from analysis.stats.sweep_results import SweepResults
 from trainables.storage.file_names import STEPS
 
 STEP_MEASURES = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_cos_after", "observed_retain_loss"]
 """Columns of a rectified step against the moving average, and of `observe=K` every K steps (training.loop)."""
 STEP_COLUMNS = ["split", "method", "rectifier", "seed", "id", "step", *STEP_MEASURES]
-LINE_KEY_COLUMNS = ["split", "method", "rectifier"]
+DYNAMICS_LINE_KEY_COLUMNS = ["split", "method", "rectifier"]
 MAX_DRAWN_STEPS = 250
 """Points of a line that are drawn at most: a figure in print has no room for more."""
 PLOTTED_COLUMNS = ["cos", "cos_after", "retain_loss"]
@@ -30,16 +30,16 @@ MEASURES_BY_SOURCE = {
 }
 UNRECTIFIED_LINE_STYLE, MIN_DRAWN_COSINE_CHANGE = ":", 1e-4
 """The dashes of a cosine before rectification, and the least change by it that is drawn."""
-ANGLE_LINES = {
+ANGLE_LINE_DEFINITIONS = {
     "Orig.": ("none", "observed_cos"),
     "Pre-rect.": ("gru", "cos_before"),
     "Post-rect.": ("gru", "cos_after"),
 }
 """The paper's labels: of which rectifier and which column they are."""
-MAX_PANELS_PER_ROW = 4
+MAX_TRAINING_PANELS_PER_ROW = 4
 
 
-def load_chosen_trial_steps(results: Results) -> pd.DataFrame:
+def load_chosen_trial_steps(results: SweepResults) -> pd.DataFrame:
     """Return one row for each step of every evaluated trial, all seeds, of the settings that the rule chose."""
     trials = results.chosen_trials.rename(columns=SHORT_NAMES)
     parts = []
@@ -47,7 +47,7 @@ def load_chosen_trial_steps(results: Results) -> pd.DataFrame:
         table = read_trial_parquet(results.store, results.store.trial(trial["id"]) / STEPS, ["step", *STEP_MEASURES])
         if "step" in table.column_names:
             found = table.to_pandas().astype(float)
-            parts.append(found.assign(**{name: trial[name] for name in [*LINE_KEY_COLUMNS, "seed", "id"]}))
+            parts.append(found.assign(**{name: trial[name] for name in [*DYNAMICS_LINE_KEY_COLUMNS, "seed", "id"]}))
     return pd.concat(parts).reindex(columns=STEP_COLUMNS) if parts else pd.DataFrame(columns=STEP_COLUMNS)
 
 
@@ -57,7 +57,7 @@ def thin_out_steps(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MAX_DRAWN_STEPS))])]
 
 
-def append_seed_means(parts: list[pd.DataFrame], by: list[str], values: list[str]) -> pd.DataFrame:
+def combine_seeds_with_their_means(parts: list[pd.DataFrame], by: list[str], values: list[str]) -> pd.DataFrame:
     """Return rows of single seeds (`kind` seed, n = 1) and below them their means at each step (`kind` mean).
 
     A mean is of all seeds of its line: it ends with the first seed that does, for a mean over the others would jump.
@@ -78,25 +78,25 @@ def tabulate_cosine_and_loss(steps: pd.DataFrame) -> pd.DataFrame:
     `measured`: on rows of their own every K steps (`observe`), else of each step against the moving average.
     """
     parts = []
-    for _, line in steps.groupby(LINE_KEY_COLUMNS, sort=False):
+    for _, line in steps.groupby(DYNAMICS_LINE_KEY_COLUMNS, sort=False):
         measured = "observe" if any(line["observed_cos"].notna()) else "each step"
         found = {name: line[column] for name, column in zip(PLOTTED_COLUMNS, MEASURES_BY_SOURCE[measured], strict=True)}
         parts.append(thin_out_steps(line.assign(**found, measured=measured).dropna(subset=["cos"])))
-    return append_seed_means(parts, [*LINE_KEY_COLUMNS, "measured"], PLOTTED_COLUMNS)
+    return combine_seeds_with_their_means(parts, [*DYNAMICS_LINE_KEY_COLUMNS, "measured"], PLOTTED_COLUMNS)
 
 
 def tabulate_angles(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each step of each seed and of their mean, `angle` in degrees, by lines of ANGLE_LINES."""
+    """Return a row for each step of each seed and of their mean, `angle` in degrees, by ANGLE_LINE_DEFINITIONS."""
     parts = []
-    for line, (rectifier, column) in ANGLE_LINES.items():
+    for line, (rectifier, column) in ANGLE_LINE_DEFINITIONS.items():
         rows = steps.loc[steps["rectifier"] == rectifier].dropna(subset=[column])
         cosines = rows[column].astype(float).clip(-1, 1)
         rows = rows.assign(line=line, angle=np.degrees(np.arccos(cosines)))
         parts += [thin_out_steps(seeds) for _, seeds in rows.groupby(["split", "method"], sort=False)]
-    return append_seed_means(parts, ["split", "method", "line"], ["angle"])
+    return combine_seeds_with_their_means(parts, ["split", "method", "line"], ["angle"])
 
 
-@mpl.rc_context(RC_PARAMS)
+@mpl.rc_context(FIGURE_RC_PARAMS)
 def draw_cosine_and_loss(points: pd.DataFrame) -> Figure:
     """Draw one split's points: cosine above risk, one column for each method; seeds thin, their mean thick."""
     changed = set(points.loc[(points["cos_after"] - points["cos"]).abs() > MIN_DRAWN_COSINE_CHANGE, "rectifier"])
@@ -119,10 +119,10 @@ def draw_cosine_and_loss(points: pd.DataFrame) -> Figure:
     return figure
 
 
-@mpl.rc_context(RC_PARAMS)
+@mpl.rc_context(FIGURE_RC_PARAMS)
 def draw_angles(points: pd.DataFrame) -> Figure:
     """Draw one split's `tabulate_angles`, a panel for each method: above 90 degrees a step works against retaining."""
-    looks = {line: _line_look(rectifier, line) for line, (rectifier, _) in ANGLE_LINES.items()}
+    looks = {line: _line_look(rectifier, line) for line, (rectifier, _) in ANGLE_LINE_DEFINITIONS.items()}
     looks["Pre-rect."]["linestyle"] = UNRECTIFIED_LINE_STYLE
     figure, panels = _make_columns(points, [""])
     for method, (axes,) in panels.items():
@@ -138,7 +138,7 @@ def draw_angles(points: pd.DataFrame) -> Figure:
 def _make_columns(rows: pd.DataFrame, labels: list[str]) -> tuple[Figure, dict[str, list[Axes]]]:
     """Return a figure and each method's panels, one below another; all methods have the same axis of a value."""
     methods = order_methods(rows["method"])
-    across = min(len(methods), MAX_PANELS_PER_ROW)
+    across = min(len(methods), MAX_TRAINING_PANELS_PER_ROW)
     figure, grid = make_panels(len(labels) * -(-len(methods) // across), across, 1.9, 1.55)
     figure.suptitle(format_forget_split(str(rows["split"].iloc[0])), fontsize=8, fontweight="bold")
     panels = {}
@@ -165,7 +165,7 @@ def _line_look(rectifier: str, label: str) -> dict[str, Any]:
 
 
 def _draw_lines(axes: Axes, rows: pd.DataFrame, by: str, value: str, looks: Mapping[str, dict[str, Any]]) -> None:
-    """Draw each line of `append_seed_means` over its steps: seeds thin, their mean thick, with the rectifier's mark."""
+    """Draw lines of `combine_seeds_with_their_means`: seeds thin, their mean thick, with the rectifier's mark."""
     for name, line in rows.groupby(by):
         look = looks[str(name)]
         mean = line.loc[line["kind"] == "mean"].sort_values("step")

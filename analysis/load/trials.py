@@ -19,7 +19,7 @@ from trainables.config.settings import Benchmark, Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, drop_fingerprinted_paths, remove_planning_resources
 from trainables.storage import folder_storage
 from trainables.storage.file_names import CONFIG, EVALUATED_STATUSES, RESULT
-from trainables.storage.folder_storage import Storage, StoredConfig, read_valid_json
+from trainables.storage.folder_storage import Storage, StoredConfig, read_validated_json
 from trainables.storage.sweep_file import RETRAINED, SweepFile, find_sweeps_by_name
 
 log = logging.getLogger(__name__)
@@ -38,10 +38,10 @@ NESTED_FIELDS = {
 }
 """Columns, and where in result.json they are."""
 STRENGTH_COLUMNS = ["task_vector.stg", "task_vector.strength"]
-SELECTION_GOAL_COLUMNS = ["choice.removal", "choice.utility"]
+SELECTION_GAIN_COLUMNS = ["choice.removal", "choice.utility"]
 """What the selection rule goes by, more being better: of one half of the rows where it asks for halves."""
 UWC_MIXTURE_COLUMNS = ["id", "target", "goal", "weight", "model_utility", "forget_quality", "reached", "monotone"]
-VERSION_COLUMNS = ("code", "versions.torch", "versions.transformers", "versions.deepspeed")
+CODE_AND_VERSION_COLUMNS = ("code", "versions.torch", "versions.transformers", "versions.deepspeed")
 """Columns of what may change a trial's numbers beside its configuration."""
 WEIGHT_CHANGE = "relative_change"
 """The metric that rests on no evaluation rows."""
@@ -97,7 +97,7 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     frame = pd.concat([*parts, pd.DataFrame(counts, index=base.index)], axis=1)
     frame["backbone"] = sweep.backbone
     frame["benchmark.name"] = [config["benchmark"]["name"] if config else goals.benchmark for config in configs]
-    frame["configuration"] = [encode_settings_without_seed(config) for config in configs]
+    frame["configuration"] = [encode_configuration_without_seed(config) for config in configs]
     frame["calibrated"] = pd.Series([result.get("calibration") for result in results], index=frame.index, dtype=object)
     frame["strength"] = frame.reindex(columns=STRENGTH_COLUMNS).astype(float).bfill(axis=1).iloc[:, 0]
     rectifiers = frame.reindex(columns=["rectifier.name", "rectifier.tau"])
@@ -108,12 +108,12 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     return drop_duplicate_trials(frame.astype({"id": "str", "status": "str"}).copy())  # in one piece, or pandas warns
 
 
-def describe_mixed_versions(runs: pd.DataFrame) -> list[str]:
+def warn_of_mixed_versions(runs: pd.DataFrame) -> list[str]:
     """Return a sentence where trials were made by several codes or versions; a custom method's code is its own."""
     custom = [row.name for row in (*METHODS.values(), *RECTIFIERS.values()) if row.custom]
     own = runs[["method", "rectifier.name"]].isin(custom).any(axis="columns")
-    known = runs.reindex(columns=list(VERSION_COLUMNS)).assign(code=runs["code"].mask(own))
-    kinds = {name.removeprefix("versions."): known[name].dropna().unique() for name in VERSION_COLUMNS}
+    known = runs.reindex(columns=list(CODE_AND_VERSION_COLUMNS)).assign(code=runs["code"].mask(own))
+    kinds = {name.removeprefix("versions."): known[name].dropna().unique() for name in CODE_AND_VERSION_COLUMNS}
     parts = [f"{name} {', '.join(sorted(found))}" for name, found in kinds.items() if len(found) > 1]
     return [f"Trials were made by several codes or versions, and may differ by it: {'; '.join(parts)}."] * bool(parts)
 
@@ -140,7 +140,7 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
     frame["choice.removal"] = [one.removal if one else None for one in tried]
     frame["choice.utility"] = [one.utility if one else None for one in tried]
     frame["halves"] = [bool(document.get("halves")) for document in documents]
-    frame = _numeric(frame, [*goals.metrics, *SELECTION_GOAL_COLUMNS])
+    frame = _numeric(frame, [*goals.metrics, *SELECTION_GAIN_COLUMNS])
     if len(goals.removals) > 1:
         frame[goals.removal_goal.metric] = frame[[goal.metric for goal in goals.removals]].mean(axis=1, skipna=False)
     return frame
@@ -149,7 +149,7 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
 def _read_result(store: Storage, trial: str) -> dict[str, Any]:
     if result := store.result(trial):
         return result
-    config = read_valid_json(store.trial(trial) / CONFIG, StoredConfig) or {}
+    config = read_validated_json(store.trial(trial) / CONFIG, StoredConfig) or {}
     found = {"id": trial, "status": "missing", "config": config}
     if store.has_result(trial):
         message = f"trials/{trial}/{RESULT} cannot be read"
@@ -183,7 +183,7 @@ def drop_duplicate_trials(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop(index=twins.index[twins]).reset_index(drop=True)
 
 
-def encode_settings_without_seed(config: dict[str, Any]) -> str | None:
+def encode_configuration_without_seed(config: dict[str, Any]) -> str | None:
     """Return the settings apart from the seed as canonical JSON, None for an empty configuration.
 
     As in a trial's id, places with a fingerprint and what changes no number are left out. So are calibration and
@@ -232,7 +232,7 @@ def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFram
     return frame.sort_values(["split", "role"], ignore_index=True)
 
 
-def list_uwc_mixtures(runs: pd.DataFrame) -> pd.DataFrame:
+def tabulate_uwc_mixtures(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each calibrated trial and target of UWC: its mixture with the original model, `id` first.
 
     `unmixed`: the mixture is the trial's own model (w = 1), and keeps more than the target.

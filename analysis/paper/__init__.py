@@ -28,7 +28,7 @@ class Erratum(NamedTuple):
 
 
 _ROWS: Any = pd.read_csv(Path(__file__).with_name("errata.csv"), dtype="str").set_index(["table", "printed", "reason"])
-ERRATA = tuple(
+PAPER_ERRATA = tuple(
     Erratum(table, row.drop("corrected").dropna().to_dict(), printed, row.dropna().get("corrected"), reason)
     for (table, printed, reason), row in _ROWS.iterrows()
 )
@@ -45,7 +45,7 @@ def load_table(table: str, backbone: str = "", *, corrected: bool = False) -> pd
         raise ValueError(f"unknown table {table!r}: the paper's tables are {', '.join(TABLE_NAMES)}")
     frame = pd.read_csv(Path(__file__).with_name(f"{table}.csv"), dtype="str", keep_default_na=False)
     frame = frame.assign(sd=math.nan, n=1, strength=math.nan, chosen=True, other="", id="", misprint=None)
-    for erratum in (one for one in ERRATA if one.table == table):
+    for erratum in (one for one in PAPER_ERRATA if one.table == table):
         found = (frame[list(erratum.where)] == pd.Series(erratum.where)).all(axis="columns")
         meant = f"; {erratum.corrected} is meant" if erratum.corrected else ""
         frame.loc[found, "misprint"] = f"{erratum.printed} ({erratum.reason}{meant})"

@@ -15,15 +15,15 @@ from analysis.labels import join_names
 from analysis.load.trials import find_sweep, open_storage
 from analysis.report import sections, verdict
 from analysis.report.answers import (
-    write_before_after_section,
+    make_before_after_section,
     write_interactive_tradeoff,
     write_own_rows_parts,
-    write_request_sequence,
+    write_request_sequence_section,
 )
-from analysis.report.page import Section, TableItem, catch_report_write_errors, save_frame, write_page
+from analysis.report.page import PageTable, Section, catch_report_write_errors, save_frame_as_csv, write_page
 from analysis.report.sections import list_table_items
 from analysis.stats.rectifier_comparison import compare_rectifiers
-from analysis.stats.sweep_results import Results, join_sweep_frames, read_results
+from analysis.stats.sweep_results import SweepResults, join_sweep_frames, read_sweep_results
 from analysis.tables.markdown_latex import to_markdown
 from analysis.tables.paper_tables import FilledTable, fill_table, list_tables_of_sweep
 from analysis.tables.table_definitions import LAYOUTS, make_main_layout
@@ -31,16 +31,16 @@ from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.wording import format_count
 from trainables.storage.folder_storage import format_storage_option
-from trainables.storage.sweep_file import NAME_AND_HASH_PATTERN, SweepFile
+from trainables.storage.sweep_file import SWEEP_LABEL_PATTERN, SweepFile
 
-NumbersSource = Literal["runs", "paper", "both"]
+ReportNumbersSource = Literal["runs", "paper", "both"]
 
 
 def build_report(
     name: str | Sequence[str],
     storage: str | Path = "runs",
     output: str | Path | None = None,
-    source: NumbersSource = "runs",
+    source: ReportNumbersSource = "runs",
     say: Callable[[str], object] = str,
 ) -> Path:
     """Write the report of a sweep, or of several together, and return its folder: index.html, tables/, figures/.
@@ -57,7 +57,7 @@ def build_report(
     sweeps = {sweep.name if called.count(sweep.name) == 1 else sweep.label: sweep for sweep in found.values()}
     folder = Path(output) if output else store.root / "reports" / "+".join(found)
     say(f"reading {format_count(sum(len(sweep.trials) for sweep in found.values()), 'trial')} of {' '.join(found)}")
-    results = {name: read_results(sweep, store) for name, sweep in sweeps.items()}
+    results = {name: read_sweep_results(sweep, store) for name, sweep in sweeps.items()}
     say(f"drawing figures and writing tables to {folder}")
     whose = "" if source == "runs" else f" --source {source}"
     command = f"python -m analysis.report {' '.join(found)}{format_storage_option(store)}{whose}"
@@ -72,24 +72,24 @@ def build_report(
     return folder
 
 
-def _write_single(results: Results, sweep: SweepFile, folder: Path, both: bool, command: str) -> None:
+def _write_single(results: SweepResults, sweep: SweepFile, folder: Path, both: bool, command: str) -> None:
     comparison = compare_rectifiers(results)
     tradeoff, main = sections.write_tradeoff_figure(results, folder), sections.write_main_table(results, folder)
     ship, before_after, rows = write_own_rows_parts(results, folder)
     best = [] if ship else [verdict.describe_recommended_methods(results)]
     answer = [*filter(None, [*ship, verdict.describe_verdict(comparison)])]
     lead, below = (answer, [*filter(None, best)]) if answer else (best, [])
-    notes = [*verdict.list_verdict_caveats(results), *sweep.list_deviations()]
-    shortfalls = list(verdict.describe_shortfalls(results))
+    notes = [*verdict.list_verdict_caveats(results), *sweep.list_plan_deviations()]
+    shortfalls = list(verdict.describe_utility_removal_shortfalls(results))
     said = [*lead, *below, *(f"- {note}" for note in [*shortfalls, *notes])]
     first, *others = [*sections.write_rectifier_figures(comparison, folder), tradeoff]
     opened = [Section("", [*before_after, main], [first])]
-    opened += [*write_request_sequence(results, folder), *write_before_after_section(results)]
-    save_frame(folder, "differences", verdict.list_rectifier_differences(comparison))
+    opened += [*write_request_sequence_section(results, folder), *make_before_after_section(results)]
+    save_frame_as_csv(folder, "differences", verdict.select_deciding_differences(comparison))
     differences = verdict.tabulate_rectifier_differences(comparison)
     if len(differences):
-        note = verdict.SIGN_FLIP_NOTE if comparison.has_several else verdict.CLEAR_NOTE
-        opened.append(Section("What a rectifier changes", (TableItem(differences, note),)))
+        note = verdict.SIGN_FLIP_TEST_NOTE if comparison.has_several else verdict.CLEAR_DIFFERENCE_NOTE
+        opened.append(Section("What a rectifier changes", (PageTable(differences, note),)))
         said += ["", differences.to_markdown(index=False, disable_numparse=True)]
     if others:
         opened.append(Section("Every trial", figures=others))
@@ -105,9 +105,9 @@ def _write_single(results: Results, sweep: SweepFile, folder: Path, both: bool, 
         folded=[
             *rows,
             *sections.write_training_figures(results, folder),
-            *sections.write_supplementary_statistics(results, folder),
-            *sections.write_paper_tables_and_figures(results, sweep.label, folder, both),
-            *sections.write_run_details(results, folder),
+            *sections.write_statistics_sections(results, folder),
+            *sections.write_paper_layout_section(results, sweep.label, folder, both),
+            *sections.write_run_details_sections(results, folder),
         ],
         origin=", ".join(filter(None, [sweep.label, created, f"plan {sweep.plan_hash}" * bool(sweep.plan)])) + ". ",
         commands=[*sweep.commands, command],
@@ -116,10 +116,10 @@ def _write_single(results: Results, sweep: SweepFile, folder: Path, both: bool, 
 
 
 def _write_several(
-    sweeps: dict[str, SweepFile], results: dict[str, Results], folder: Path, both: bool, command: str
+    sweeps: dict[str, SweepFile], results: dict[str, SweepResults], folder: Path, both: bool, command: str
 ) -> None:
     """Write tables/, figures/ and index.html of sweeps; `both`: with the paper's numbers beside the runs'."""
-    by_benchmark: dict[str, dict[str, Results]] = {}
+    by_benchmark: dict[str, dict[str, SweepResults]] = {}
     lead = []
     for label, own in results.items():
         told = [verdict.describe_verdict(compare_rectifiers(own)), f"{verdict.describe_trial_counts(own.runs)}."]
@@ -127,11 +127,11 @@ def _write_several(
         if sweeps[label].backbone not in list_tables_of_sweep(label).values():  # its columns are called by the sweep
             own = replace(own, runs=own.runs.assign(backbone=label))
         by_benchmark.setdefault(own.goals.benchmark, {})[label] = own
-    lead += [f"{label}: {one}" for label, sweep in sweeps.items() for one in sweep.list_deviations()]
+    lead += [f"{label}: {one}" for label, sweep in sweeps.items() for one in sweep.list_plan_deviations()]
     parts, sheets = [], []
     for benchmark, here in by_benchmark.items():
         stem = f"{benchmark}-" * (len(by_benchmark) > 1)
-        filled, drawn = sections.save_paper_tables_and_figures(here, folder, both, stem)
+        filled, drawn = sections.save_papers_tables_and_figures(here, folder, both, stem)
         if not filled:
             frame = join_sweep_frames({label: one.tidy_frame for label, one in here.items()})
             filled = [fill_table(make_main_layout(next(iter(here.values()))), frame)]
@@ -150,7 +150,7 @@ def _write_texts(path: Path, lead: Iterable[str], sheets: Iterable[FilledTable])
 
 def write_published_numbers_report(names: Sequence[str], storage: str | Path, output: Path | None) -> Path:
     """Write the paper's tables for sweeps and a page of them, and return their folder."""
-    sweeps = [match["name"] if (match := NAME_AND_HASH_PATTERN.fullmatch(name)) else name for name in names]
+    sweeps = [match["name"] if (match := SWEEP_LABEL_PATTERN.fullmatch(name)) else name for name in names]
     known = sorted({name for layout in LAYOUTS.values() for name in layout.sweeps.values()})
     filled: dict[str, str] = {}
     for name in sweeps:
@@ -186,7 +186,7 @@ def main(
     ],
     storage: cli.StorageOption = cli.DEFAULT_STORAGE,
     output: Path | None = typer.Option(None, help="Where to write; none: STORAGE/reports/NAME-HASH."),
-    source: NumbersSource = typer.Option("runs", help="Whose numbers; paper needs no storage."),
+    source: ReportNumbersSource = typer.Option("runs", help="Whose numbers; paper needs no storage."),
 ) -> int:
     """Write the tables, figures and index.html of a sweep or of several; print verdict, tables and where they are.
 
@@ -203,4 +203,4 @@ def main(
     return 0
 
 
-app = cli.make_app(main)
+app = cli.make_typer_app(main)

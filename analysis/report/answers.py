@@ -13,10 +13,10 @@ import vl_convert
 
 from analysis.labels import DASH, REFERENCE_LABELS, describe_method, format_forget_split, format_number, goal_axis_title
 from analysis.load.trials import evaluated, read_trial_parquet
-from analysis.report.page import Section, TableItem, save_frame
-from analysis.stats.chosen_settings import SHORT_NAMES, choose_study_setting, rank_by_label_order
-from analysis.stats.sweep_results import Results
-from analysis.tables.detail_tables import list_trials
+from analysis.report.page import PageTable, Section, save_frame_as_csv
+from analysis.stats.chosen_settings import SHORT_NAMES, pick_setting_by_rule, rank_by_label_order
+from analysis.stats.sweep_results import SweepResults
+from analysis.tables.detail_tables import tabulate_trials
 from trainables.benchmarks import get_benchmark
 from trainables.benchmarks.own.kept_answers import SETS_TO_KEEP
 from trainables.benchmarks.selection import choose_and_judge_trial
@@ -24,10 +24,10 @@ from trainables.common.wording import format_row_numbers
 from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage, format_storage_option
 
-MAX_ROWS_SHOWN = 50
+MAX_SAID_ROWS_SHOWN = 50
 COLUMN_HEADS = {"row": "Row", "said_any": "said", "rougeL_recall": "ROUGE", "extraction_strength": "ES", "prob": "prob"}
 """What is listed of a forget row, and its head."""
-EARLIER_NOW, EARLIER_THEN = "earlier", "then"
+EARLIER_REQUESTS_NOW, EARLIER_REQUESTS_AT_END = "earlier", "then"
 """The mean over the rows of all earlier requests, now and as it was right after their own requests."""
 METHOD_AND_RECTIFIER_COLUMNS = ["method", "rectifier"]
 FORGET_SHOWN, RETAIN_SHOWN = ("to forget", 3), ("to keep", 2)
@@ -41,7 +41,7 @@ DARK_CSS = (
 """The picture's colours where a person's screen is dark: lightness turned round, hues kept."""
 
 
-def write_own_rows_parts(results: Results, folder: Path) -> tuple[list[str], list[TableItem], list[Section]]:
+def write_own_rows_parts(results: SweepResults, folder: Path) -> tuple[list[str], list[PageTable], list[Section]]:
     """Write tables/forget_rows.csv; return what to ship, its table and the rows it still says; all may be empty."""
     store, runs = results.store, results.runs.loc[evaluated(results.runs)]
     if results.goals.benchmark != "own" or runs.empty:
@@ -62,25 +62,25 @@ def write_own_rows_parts(results: Results, folder: Path) -> tuple[list[str], lis
         export = f"Its model is written. To ask it: `python -m trainables.chat {asked}`"
     measured = read_trial_parquet(store, store.trial(verdict.key) / ROWS).to_pandas()
     rows = tabulate_forget_rows(measured)
-    save_frame(folder, "forget_rows", rows)
-    shown: Any = rows.loc[rows["said_any"] > 0].head(MAX_ROWS_SHOWN)
+    save_frame_as_csv(folder, "forget_rows", rows)
+    shown: Any = rows.loc[rows["said_any"] > 0].head(MAX_SAID_ROWS_SHOWN)
     caption = "Rows are numbered as in the forget file; tables/forget_rows.csv has every measured one."
     listed = shown.map(format_number).assign(row=shown["row"].astype(str)).rename(columns=COLUMN_HEADS)
-    still = Section("Which rows are still said", (TableItem(listed, caption),))
-    item = TableItem(compare_models(results, [before, trial, unseen]), title=f"Before and after trial {trial['id']}")
+    still = Section("Which rows are still said", (PageTable(listed, caption),))
+    item = PageTable(compare_models(results, [before, trial, unseen]), title=f"Before and after trial {trial['id']}")
     step = "" if pd.isna(trial["chosen_step"]) else f", step {trial['chosen_step']:g}"
     side = describe_method(trial["method"], trial["rectifier.name"]).replace("w/", "with")
     named = f"trial {trial['id']} ({side}, seed {trial['seed']:g}{step})"
     result = documents[verdict.key]
-    steps = tabulate_steps([] if results.rule.halves else result.get("evaluations") or [], before)
+    steps = tabulate_evaluated_steps([] if results.rule.halves else result.get("evaluations") or [], before)
     told = "Step 0 is the target model, measured whole; a later step may be a look at fewer rows of each set."
     ended = result.get("training", {}).get("ended")
     notes = [f"Training ended early: {ended}."] * bool(ended) + list_lost_and_uncounted_rows(measured)
-    items = [item, TableItem(steps, told, f"Trial {trial['id']} step by step")] if len(steps) > 1 else [item]
+    items = [item, PageTable(steps, told, f"Trial {trial['id']} step by step")] if len(steps) > 1 else [item]
     return [verdict.describe(named), export, *notes], items, [still] * bool(len(shown))
 
 
-def compare_models(results: Results, models: list[dict[Any, Any]]) -> pd.DataFrame:
+def compare_models(results: SweepResults, models: list[dict[Any, Any]]) -> pd.DataFrame:
     """Return each measure of the model before, of the trial, and of a model that never saw the rows if there is one."""
     measures = {column.metric: column.head for column in results.goals.columns}
     measures |= {f"{name}_kept": f"{name} rows kept" for name in SETS_TO_KEEP}
@@ -90,7 +90,7 @@ def compare_models(results: Results, models: list[dict[Any, Any]]) -> pd.DataFra
     return frame.loc[frame["After"] != DASH].drop(columns=[] if models[-1] else "Never trained")
 
 
-def tabulate_steps(evaluations: list[dict[str, Any]], before: dict[Any, Any]) -> pd.DataFrame:
+def tabulate_evaluated_steps(evaluations: list[dict[str, Any]], before: dict[Any, Any]) -> pd.DataFrame:
     """Return what is said and kept before, and at each step of a trial that was looked at, in shares of the rows."""
     heads = {"step": "Step", "forget_said": "said to the question", "forget_said_any": "said in any way"}
     heads |= {f"{name}_kept": f"{name} rows kept" for name in SETS_TO_KEEP} | {"utility": "utility"}
@@ -128,11 +128,11 @@ def list_lost_and_uncounted_rows(measured: pd.DataFrame) -> list[str]:
     return found
 
 
-def tabulate_request_sequence(results: Results) -> pd.DataFrame:
+def tabulate_request_sequence(results: SweepResults) -> pd.DataFrame:
     """Return one row for each method, rectifier and numbered split, means over seeds; the target model's come first.
 
-    Of own rows also `request_01`, ... (removal on the rows of each request so far), EARLIER_NOW and EARLIER_THEN. Empty
-    unless the sweep has several such splits and no others.
+    Of own rows also `request_01`, ... (removal on the rows of each request so far), EARLIER_REQUESTS_NOW and
+    EARLIER_REQUESTS_AT_END. Empty unless the sweep has several such splits and no others.
     """
     goals, runs = results.goals, results.runs.loc[evaluated(results.runs)]
     models = results.models.loc[results.models["role"] == "original"].assign(method="original", rectifier="")
@@ -156,29 +156,29 @@ def tabulate_request_sequence(results: Results) -> pd.DataFrame:
         for place, row in line.iterrows():
             before = [split for split in counts if split < row["split"] and split in then]
             weights = sum(counts[split] for split in before)
-            for name, value in ((EARLIER_NOW, row), (EARLIER_THEN, then)):
+            for name, value in ((EARLIER_REQUESTS_NOW, row), (EARLIER_REQUESTS_AT_END, then)):
                 total = sum(counts[split] * value[split] for split in before)
                 means.loc[place, name] = total / weights if before else math.nan
     return means.sort_values([*METHOD_AND_RECTIFIER_COLUMNS, "number"], key=rank_by_label_order, ignore_index=True)
 
 
-def write_request_sequence(results: Results, folder: Path) -> list[Section]:
+def write_request_sequence_section(results: SweepResults, folder: Path) -> list[Section]:
     """Write tables/requests.csv and return its section; none where the sweep has no numbered splits."""
     points, goals = tabulate_request_sequence(results), results.goals
     if points.empty:
         return []
-    save_frame(folder, "requests", points)
+    save_frame_as_csv(folder, "requests", points)
     sides = zip(points["method"], points["rectifier"], strict=True)
     labels = [REFERENCE_LABELS.get(method) or describe_method(method, rectifier) for method, rectifier in sides]
     table = pd.DataFrame({"Method": labels, "Split": points["split"]})
     shown = {goal.metric: goal.short for goal in (goals.retention, *goals.removals)}
-    if len(points.dropna(subset=[EARLIER_NOW])):
+    if len(points.dropna(subset=[EARLIER_REQUESTS_NOW])):
         what = f"{goals.removals[0].short} of earlier requests"
-        shown |= {EARLIER_NOW: f"{what}, now", EARLIER_THEN: f"{what}, right after each"}
+        shown |= {EARLIER_REQUESTS_NOW: f"{what}, now", EARLIER_REQUESTS_AT_END: f"{what}, right after each"}
     for name, head in shown.items():
         table[head] = points[name].map(format_number)
     caption = "Means over seeds. Original: the model before the first request, asked for the same rows."
-    return [Section("Request by request", (TableItem(table, caption),))]
+    return [Section("Request by request", (PageTable(table, caption),))]
 
 
 def read_first_answers(store: Storage, folder: Path) -> pd.DataFrame:
@@ -195,12 +195,12 @@ def read_first_answers(store: Storage, folder: Path) -> pd.DataFrame:
     return found.assign(question=asked)[["purpose", "question", "generation"]]
 
 
-def write_before_after_section(results: Results) -> list[Section]:
+def make_before_after_section(results: SweepResults) -> list[Section]:
     """Return the answers of the original model and of the setting that is chosen of all, a table for each split."""
     models = results.models.loc[results.models["role"] == "original"].set_index("split")["evaluation"].to_dict()
     items = []
     for split, settings in results.chosen.groupby("benchmark.split"):
-        best: Any = choose_study_setting(settings, results.rule)
+        best: Any = pick_setting_by_rule(settings, results.rule)
         if best.empty or split not in models:
             continue
         row = best.iloc[0]
@@ -209,17 +209,17 @@ def write_before_after_section(results: Results) -> list[Section]:
         table = before.merge(after, on=["purpose", "question"], suffixes=("", "_after"))
         if len(table):
             heads = ["", "Question", "Original model", describe_method(row["method"], row["rectifier.name"])]
-            items.append(TableItem(table.set_axis(heads, axis="columns"), CAPTION, format_forget_split(str(split))))
+            items.append(PageTable(table.set_axis(heads, axis="columns"), CAPTION, format_forget_split(str(split))))
     return [Section("Before and after", tuple(items))] if items else []
 
 
-def write_interactive_tradeoff(results: Results, folder: Path) -> bool:
+def write_interactive_tradeoff(results: SweepResults, folder: Path) -> bool:
     """Write figures/tradeoff.html, which needs no network; return whether there were two trials to show."""
     goals, x, y = results.goals, results.goals.removal_goal, results.goals.retention
     shown = evaluated(results.runs) & results.runs[[x.metric, y.metric]].notna().all(axis=1)
     if sum(shown) < 2:
         return False
-    trials = list_trials(results).loc[shown]
+    trials = tabulate_trials(results).loc[shown]
     trials["chosen"] = trials["id"].isin(results.chosen_trials["id"])
     found = {key: read_first_answers(results.store, results.store.trial(key)) for key in results.chosen_trials["id"]}
     answers = {key: " → ".join(row) for key, rows in found.items() for row in rows.iloc[:1, 1:].to_numpy()}

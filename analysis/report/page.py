@@ -14,13 +14,13 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from analysis.figures.style import save_figure_and_points
-from analysis.tables.markdown_latex import Table
+from analysis.tables.markdown_latex import PrintedTable
 from trainables.common.errors import InputError
 
-CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
+FIGURE_CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
 
 
-class Picture(NamedTuple):
+class SavedFigure(NamedTuple):
     """The name of a figure's files, and its caption."""
 
     stem: str
@@ -28,23 +28,23 @@ class Picture(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TableItem:
+class PageTable:
     """A table of the page: a printed one, or a frame of texts, with a title above and a caption below."""
 
-    body: Table | pd.DataFrame
+    body: PrintedTable | pd.DataFrame
     caption: str = ""
     title: str = ""
 
     @property
     def html(self) -> Markup:
-        if isinstance(self.body, Table):
+        if isinstance(self.body, PrintedTable):
             return self.body.html
         with pd.option_context("display.max_colwidth", None):
             return Markup(self.body.to_html(index=False, border=0))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (self.caption, *(self.body.notes if isinstance(self.body, Table) else ()))
+        return (self.caption, *(self.body.notes if isinstance(self.body, PrintedTable) else ()))
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Section:
     """A part of the page: a text, then figures, then tables."""
 
     title: str
-    tables: Sequence[TableItem] = ()
-    figures: Sequence[Picture] = ()
+    tables: Sequence[PageTable] = ()
+    figures: Sequence[SavedFigure] = ()
     text: str = ""
 
 
@@ -67,13 +67,13 @@ def catch_report_write_errors(folder: Path) -> Iterator[None]:
         raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
 
 
-def save_picture(folder: Path, kind: str, stem: str, figure: Figure, points: pd.DataFrame, **words: str) -> Picture:
+def save_picture(folder: Path, kind: str, stem: str, figure: Figure, points: pd.DataFrame, **words: str) -> SavedFigure:
     """Write figures/STEM.pdf, .svg, .png, .csv of the points; return it with the caption of its kind, filled in."""
     save_figure_and_points(figure, folder / "figures", stem, points)
-    return Picture(stem, CAPTIONS[kind].format(**words))
+    return SavedFigure(stem, FIGURE_CAPTIONS[kind].format(**words))
 
 
-def save_frame(folder: Path, stem: str, frame: pd.DataFrame) -> None:
+def save_frame_as_csv(folder: Path, stem: str, frame: pd.DataFrame) -> None:
     """Write tables/STEM.csv, texts quoted that a spreadsheet would take for a formula."""
     quoted = frame.replace(r"^(?=[=+\-@\t\r])", "'", regex=True)
     quoted.to_csv(folder / "tables" / f"{stem}.csv", index=False, lineterminator="\n")
@@ -82,7 +82,7 @@ def save_frame(folder: Path, stem: str, frame: pd.DataFrame) -> None:
 def write_page(folder: Path, **parts: Any) -> None:
     """Write index.html of a report from `parts`, the names in page.html.j2; the page needs no other file."""
 
-    def embed(picture: Picture) -> str:
+    def embed(picture: SavedFigure) -> str:
         return base64.b64encode((folder / "figures" / f"{picture.stem}.svg").read_bytes()).decode()
 
     loader = jinja2.FileSystemLoader(Path(__file__).parent)

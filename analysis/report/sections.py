@@ -11,87 +11,87 @@ from analysis import paper
 from analysis.figures import changes, tradeoff, training
 from analysis.figures.style import list_measured_goals
 from analysis.labels import (
-    DEFAULT_DECIMALS,
-    METRIC_NOTES,
+    DEFAULT_TABLE_DECIMALS,
+    METRIC_EXPLANATIONS,
     REFERENCE_LABELS,
     REFERENCE_NOTES,
     goal_axis_title,
     join_names,
 )
-from analysis.load.trials import SELECTION_GOAL_COLUMNS
-from analysis.report.page import Picture, Section, TableItem, save_frame, save_picture
-from analysis.stats.chosen_settings import MIN_SETTINGS_FOR_IMPORTANCE, measure_importance
+from analysis.load.trials import SELECTION_GAIN_COLUMNS
+from analysis.report.page import PageTable, SavedFigure, Section, save_frame_as_csv, save_picture
+from analysis.stats.chosen_settings import MIN_SETTINGS_FOR_IMPORTANCE, measure_setting_importance
 from analysis.stats.rectifier_comparison import RectifierComparison
 from analysis.stats.retraining_noise import compare_with_retraining_noise
-from analysis.stats.sweep_results import Results, join_sweep_frames
+from analysis.stats.sweep_results import SweepResults, join_sweep_frames
 from analysis.tables import detail_tables, paper_tables
 from analysis.tables.detail_tables import ATTACKS_CAPTION, NOISE_CAPTION, SEEDS_CAPTION
 from analysis.tables.paper_tables import FilledTable, fill_table
 from analysis.tables.table_definitions import LAYOUTS, make_main_layout
 
-MAX_FAILURES_SHOWN = 50
+MAX_UNUSABLE_TRIALS_SHOWN = 50
 IMPORTANCE_CAPTION = (
     "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them "
     f"(PED-ANOVA, arXiv 2304.10255). Studies with fewer than {MIN_SETTINGS_FOR_IMPORTANCE} settings are left out."
 )
-FIGURE_KINDS = {
-    "pairs": (("tofu_main", "wmdp", "wmdp_rmu", "muse"), changes.tabulate_gru_pairs, changes.draw_gru_pairs),
-    "gamma": (("tofu_gamma",), partial(changes.tabulate_sensitivity, knob="gamma"), changes.draw_sensitivity),
-    "tau": (("tofu_tau",), partial(changes.tabulate_sensitivity, knob="tau"), changes.draw_sensitivity),
+PAPER_FIGURE_KINDS = {
+    "pairs": (("tofu_main", "wmdp", "wmdp_rmu", "muse"), changes.tabulate_gru_pairs, changes.draw_gru_bar_pairs),
+    "gamma": (("tofu_gamma",), partial(changes.tabulate_sensitivity, knob="gamma"), changes.draw_gamma_tau_sensitivity),
+    "tau": (("tofu_tau",), partial(changes.tabulate_sensitivity, knob="tau"), changes.draw_gamma_tau_sensitivity),
 }
 """Pictures of tidy frames: the paper's tables of the same, what lists their points, and what draws these."""
 
 
-def save_split_pictures(
+def save_figure_of_each_split(
     folder: Path, kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]
-) -> list[Picture]:
+) -> list[SavedFigure]:
     """Write a picture for each split, `KIND-SPLIT`."""
     parts = [(str(split), rows.reset_index(drop=True)) for split, rows in points.groupby("split")]
     return [save_picture(folder, kind, f"{kind}-{split}", draw(rows), rows, split=split) for split, rows in parts]
 
 
-def draw_gru_figures(frames: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, Figure, pd.DataFrame, str]]:
-    """Yield kind, figure, points and goals of FIGURE_KINDS, where sweeps' tidy frames, by label, have them."""
-    for kind, (tables, list_points, draw) in FIGURE_KINDS.items():
+def draw_paper_figures(frames: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, Figure, pd.DataFrame, str]]:
+    """Yield kind, figure, points and goals of PAPER_FIGURE_KINDS, where sweeps' tidy frames, by label, have them."""
+    for kind, (tables, list_points, draw) in PAPER_FIGURE_KINDS.items():
         frame = join_sweep_frames(frames, {name for table in tables for name in LAYOUTS[table].sweeps.values()})
         if len(frame) and len(points := list_points(frame)):
             yield kind, draw(points), points, join_names(goal.short for goal in list_measured_goals(frame))
 
 
-def write_tradeoff_figure(results: Results, folder: Path) -> Picture:
+def write_tradeoff_figure(results: SweepResults, folder: Path) -> SavedFigure:
     points, goals = tradeoff.tabulate_tradeoff(results), results.goals
     words = {"x": goal_axis_title(goals.removal_goal), "y": goal_axis_title(goals.retention)}
-    return save_picture(folder, "tradeoff", "tradeoff", tradeoff.draw(points, results.rule), points, **words)
+    return save_picture(folder, "tradeoff", "tradeoff", tradeoff.draw_tradeoff(points, results.rule), points, **words)
 
 
-def write_main_table(results: Results, folder: Path) -> TableItem:
+def write_main_table(results: SweepResults, folder: Path) -> PageTable:
     """Write the main table, which stands beside the picture."""
     sheet = fill_table(make_main_layout(results), results.tidy_frame)
     sheet.save(folder / "tables")
     roles = set(results.models["role"])
     others = "".join(f"; {REFERENCE_LABELS[role]}: {text}" for role, text in REFERENCE_NOTES.items() if role in roles)
-    notes = [f"{one.head}: {METRIC_NOTES.get(one.metric, one.text)}." for one in results.goals.columns]
+    notes = [f"{one.head}: {METRIC_EXPLANATIONS.get(one.metric, one.text)}." for one in results.goals.columns]
     notes.append(f"Original: the target model, before unlearning{others}. —: no result.")
-    return TableItem(sheet.table, " ".join(notes))
+    return PageTable(sheet.table, " ".join(notes))
 
 
-def write_rectifier_figures(comparison: RectifierComparison, folder: Path) -> list[Picture]:
+def write_rectifier_figures(comparison: RectifierComparison, folder: Path) -> list[SavedFigure]:
     """Write every rectifier against none, where there are several; return a picture for each split."""
     if not comparison.has_several or comparison.differences.empty:
         return []
     keys = ["split", "method", "rectifier"]
-    save_frame(folder, "rectifiers", comparison.differences.merge(comparison.step_seconds, on=keys))
-    draw = partial(changes.draw_differences, goals=comparison.goals)
-    points = changes.select_drawn_differences(comparison)
-    return save_split_pictures(folder, "rectifiers", points, draw)
+    save_frame_as_csv(folder, "rectifiers", comparison.differences.merge(comparison.step_seconds, on=keys))
+    draw = partial(changes.draw_rectifier_forest_plot, goals=comparison.goals)
+    points = changes.list_forest_plot_points(comparison)
+    return save_figure_of_each_split(folder, "rectifiers", points, draw)
 
 
-def write_supplementary_statistics(results: Results, folder: Path) -> list[Section]:
+def write_statistics_sections(results: SweepResults, folder: Path) -> list[Section]:
     """What attacks brought back, which settings matter, the noise of retraining, every seed: what there is of it."""
     sections = []
-    attacked, noise = results.recovered_shares, compare_with_retraining_noise(results)
-    shares = measure_importance(results.runs)
-    matters = partial(detail_tables.tabulate_importance, goals=results.goals)
+    attacked, noise = results.attack_recovery, compare_with_retraining_noise(results)
+    shares = measure_setting_importance(results.runs)
+    matters = partial(detail_tables.tabulate_setting_importance, goals=results.goals)
     for stem, frame, title, list_rows, caption in (
         ("attacks", attacked, "Does it last", detail_tables.tabulate_recovered_shares, ATTACKS_CAPTION),
         ("noise", noise, "Is it within the noise of retraining", detail_tables.tabulate_retrain_noise, NOISE_CAPTION),
@@ -99,32 +99,32 @@ def write_supplementary_statistics(results: Results, folder: Path) -> list[Secti
         ("seeds", results.chosen_values, "Every seed", lambda _: detail_tables.tabulate_seeds(results), SEEDS_CAPTION),
     ):
         if len(frame):
-            save_frame(folder, stem, frame)
-            sections.append(Section(title, (TableItem(list_rows(frame), caption),)))
+            save_frame_as_csv(folder, stem, frame)
+            sections.append(Section(title, (PageTable(list_rows(frame), caption),)))
     return sections
 
 
-def save_paper_tables_and_figures(
-    sweeps: dict[str, Results], folder: Path, both: bool, stem: str = ""
-) -> tuple[list[FilledTable], list[Picture]]:
+def save_papers_tables_and_figures(
+    sweeps: dict[str, SweepResults], folder: Path, both: bool, stem: str = ""
+) -> tuple[list[FilledTable], list[SavedFigure]]:
     """Write into tables/ and figures/ what sweeps of one benchmark, by their labels, have of the paper's."""
     sheets = paper_tables.fill_paper_tables(sweeps, both)
     for sheet in sheets:
         sheet.save(folder / "tables")
     pictures = [
         save_picture(folder, kind, f"{stem}{kind}", figure, points, labels=labels)
-        for kind, figure, points, labels in draw_gru_figures({label: one.tidy_frame for label, one in sweeps.items()})
+        for kind, figure, points, labels in draw_paper_figures({label: one.tidy_frame for label, one in sweeps.items()})
     ]
     return sheets, pictures
 
 
-def list_table_items(sheets: Iterable[FilledTable]) -> tuple[TableItem, ...]:
-    return tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
+def list_table_items(sheets: Iterable[FilledTable]) -> tuple[PageTable, ...]:
+    return tuple(PageTable(sheet.table, title=sheet.layout.caption) for sheet in sheets)
 
 
-def write_paper_tables_and_figures(results: Results, label: str, folder: Path, both: bool) -> list[Section]:
+def write_paper_layout_section(results: SweepResults, label: str, folder: Path, both: bool) -> list[Section]:
     """Return the paper's tables and figures, filled from runs of a sweep; `both`: with the paper's numbers."""
-    sheets, drawn = save_paper_tables_and_figures({label: results}, folder, both)
+    sheets, drawn = save_papers_tables_and_figures({label: results}, folder, both)
     if not sheets and not drawn:
         return []
     text = f"Numbered and named as in {paper.CITATION}."
@@ -133,7 +133,7 @@ def write_paper_tables_and_figures(results: Results, label: str, folder: Path, b
     return [Section("In the paper's layout", list_table_items(sheets), drawn, text)]
 
 
-def write_training_figures(results: Results, folder: Path) -> list[Section]:
+def write_training_figures(results: SweepResults, folder: Path) -> list[Section]:
     """Figures 1 and 7 of the paper, for each split that has several steps."""
     measured, pictures = training.load_chosen_trial_steps(results), []
     for kind, points, draw in (
@@ -141,31 +141,31 @@ def write_training_figures(results: Results, folder: Path) -> list[Section]:
         ("angles", training.tabulate_angles(measured), training.draw_angles),
     ):
         steps = points.groupby(["split", "method"])["step"].transform("nunique")
-        pictures += save_split_pictures(folder, kind, points.loc[steps.to_numpy() > 1], draw)
+        pictures += save_figure_of_each_split(folder, kind, points.loc[steps.to_numpy() > 1], draw)
     return [Section("Along training", figures=pictures)] if pictures else []
 
 
-def write_run_details(results: Results, folder: Path) -> list[Section]:
+def write_run_details_sections(results: SweepResults, folder: Path) -> list[Section]:
     """The chosen settings, all trials, those without a result, reference models, and versions."""
     runs, rule = results.runs, results.rule
-    chosen, failures = detail_tables.list_chosen_settings(results), detail_tables.tabulate_unusable_trials(results)
-    save_frame(folder, "chosen", chosen)
-    save_frame(folder, "failures", failures)
-    hidden = ["configuration", "calibrated", *([] if rule.halves else [*SELECTION_GOAL_COLUMNS, "halves"])]
+    chosen, failures = detail_tables.tabulate_chosen_settings(results), detail_tables.tabulate_unusable_trials(results)
+    save_frame_as_csv(folder, "chosen", chosen)
+    save_frame_as_csv(folder, "failures", failures)
+    hidden = ["configuration", "calibrated", *([] if rule.halves else [*SELECTION_GAIN_COLUMNS, "halves"])]
     hidden += ["chosen_step"] * bool(runs["chosen_step"].isna().all())
-    save_frame(folder, "trials", runs.drop(columns=hidden))
-    every = detail_tables.list_trials(results).round(dict.fromkeys(results.goals.metrics, DEFAULT_DECIMALS))
-    sections = [Section("Chosen settings", (TableItem(chosen, "Chosen by the rule under the main table."),))]
-    sections.append(Section("All trials", (TableItem(every.map(detail_tables.format_setting)),)))
+    save_frame_as_csv(folder, "trials", runs.drop(columns=hidden))
+    every = detail_tables.tabulate_trials(results).round(dict.fromkeys(results.goals.metrics, DEFAULT_TABLE_DECIMALS))
+    sections = [Section("Chosen settings", (PageTable(chosen, "Chosen by the rule under the main table."),))]
+    sections.append(Section("All trials", (PageTable(every.map(detail_tables.format_configuration_value)),)))
     if len(failures):
-        count, more = len(failures), len(failures) - MAX_FAILURES_SHOWN
+        count, more = len(failures), len(failures) - MAX_UNUSABLE_TRIALS_SHOWN
         caption = f"and {more} more (tables/failures.csv)" if more > 0 else ""
-        item = TableItem(failures.head(MAX_FAILURES_SHOWN), caption)
+        item = PageTable(failures.head(MAX_UNUSABLE_TRIALS_SHOWN), caption)
         sections.append(Section(f"Trials without a usable result: {count}", (item,)))
     if len(results.models):
         models = detail_tables.tabulate_reference_models(results.models, results.goals)
-        sections.append(Section("Reference models", (TableItem(models),)))
+        sections.append(Section("Reference models", (PageTable(models),)))
     made_with = [*(str(name) for name in runs if str(name).startswith(("versions.", "topology."))), "commit", "dirty"]
-    made = runs[made_with].dropna(how="all").map(detail_tables.format_setting).drop_duplicates()
-    sections.append(Section("Versions and machines of the trials", (TableItem(made.T.reset_index(names="Setting")),)))
+    made = runs[made_with].dropna(how="all").map(detail_tables.format_configuration_value).drop_duplicates()
+    sections.append(Section("Versions and machines of the trials", (PageTable(made.T.reset_index(names="Setting")),)))
     return sections

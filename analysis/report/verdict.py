@@ -7,23 +7,23 @@ from typing import Any
 import pandas as pd
 
 from analysis import labels
-from analysis.load.trials import describe_mixed_versions, evaluated
-from analysis.stats.chosen_settings import choose_study_setting
+from analysis.load.trials import evaluated, warn_of_mixed_versions
+from analysis.stats.chosen_settings import pick_setting_by_rule
 from analysis.stats.rectifier_comparison import RectifierComparison
 from analysis.stats.significance import ALPHA, MIN_SEEDS_FOR_DIRECTION, MIN_TEST_SEEDS, RESAMPLE_COUNT
-from analysis.stats.sweep_results import Results
-from analysis.tables.detail_tables import MISSING_HALVES_TEXT
+from analysis.stats.sweep_results import SweepResults
+from analysis.tables.detail_tables import MISSING_HALF_METRICS_TEXT
 from trainables.benchmarks import selection
 from trainables.common.wording import format_count
 
 TRIAL_STATUS_WORDS = {"out_of_memory": "out of memory", "missing": "without a result yet"}
-MAX_TABLE_ROWS = 24
-CLEAR_NOTE = (
+MAX_DIFFERENCES_SHOWN = 24
+CLEAR_DIFFERENCE_NOTE = (
     "Clear: over the seeds that both sides have, the 95% interval is without 0 (below five seeds: all moved alike), "
     "and the difference exceeds the measure's resolution, a step of the KS test and what the rows leave open. Of many "
     "differences the table has the clear ones; tables/differences.csv has all."
 )
-SIGN_FLIP_NOTE = (
+SIGN_FLIP_TEST_NOTE = (
     f"Interval: bootstrap over seeds (BCa, {RESAMPLE_COUNT:,} resamples). p: exact sign-flip test, adjusted by Holm "
     "over all rectifiers of a split, objective and goal; clear where it is below 0.05 and the difference exceeds what "
     "rows leave open. Seconds of a step: median, in brackets times none's. tables/rectifiers.csv has all."
@@ -39,33 +39,33 @@ def describe_trial_counts(runs: pd.DataFrame) -> str:
     return ", ".join([f"{numbers.get('finished', 0)} of {len(runs)} trials finished", *texts])
 
 
-def list_rectifier_differences(comparison: RectifierComparison) -> pd.DataFrame:
+def select_deciding_differences(comparison: RectifierComparison) -> pd.DataFrame:
     """Return what rectifiers change of each method at its own best settings, of the goals that decide."""
     rows = comparison.differences
     return rows.loc[rows["metric"].isin([goal.metric for goal in comparison.deciding_goals])]
 
 
 def tabulate_rectifier_differences(comparison: RectifierComparison) -> pd.DataFrame:
-    """Return `list_rectifier_differences` as texts, one row for each method and goal, and whether each is clear."""
+    """Return `select_deciding_differences` as texts, one row for each method and goal, and whether each is clear."""
     goals = {goal.metric: goal for goal in comparison.deciding_goals}
-    found, rows = list_rectifier_differences(comparison), []
+    found, rows = select_deciding_differences(comparison), []
     several = len(set(found["split"])) > 1
-    shown = found if len(found) <= MAX_TABLE_ROWS else found.loc[found["sign"].isin([-1.0, 1.0])]
+    shown = found if len(found) <= MAX_DIFFERENCES_SHOWN else found.loc[found["sign"].isin([-1.0, 1.0])]
     costs = {(row["split"], row["method"], row["rectifier"]): row for row in comparison.step_seconds.to_dict("records")}
     for row in shown.to_dict("records"):
         goal = goals[row["metric"]]
         line = {"Split": labels.format_forget_split(row["split"])} if several else {}
         line |= {"Method": labels.describe_method(row["method"], row["rectifier"]), "Goal": labels.goal_head(goal)}
         line |= {"Without": labels.format_number(row["none"]), "With": labels.format_number(row["value"])}
-        line["Difference"] = labels.format_change(row["difference"], goal.digits)
-        ends = [labels.format_change(row[end], goal.digits) for end in ("low", "high")]
+        line["Difference"] = labels.format_signed_difference(row["difference"], goal.digits)
+        ends = [labels.format_signed_difference(row[end], goal.digits) for end in ("low", "high")]
         line["95% interval"] = labels.DASH if pd.isna(row["low"]) else " to ".join(ends)
         line["Seeds"] = f"{row['n']}"
         if comparison.has_several:
-            line["Adjusted p"] = labels.format_by_spec(row["adjusted"], ".2g")
+            line["Adjusted p"] = labels.format_number_by_spec(row["adjusted"], ".2g")
             cost = costs[row["split"], row["method"], row["rectifier"]]
-            slower = labels.format_by_spec(cost["slower"], ".2f")
-            line["Seconds of a step"] = f"{labels.format_by_spec(cost['seconds'], '.3g')} (x {slower})"
+            slower = labels.format_number_by_spec(cost["slower"], ".2f")
+            line["Seconds of a step"] = f"{labels.format_number_by_spec(cost['seconds'], '.3g')} (x {slower})"
         line["Clear?"] = {1.0: "better", -1.0: "worse", 0.0: "no"}.get(row["sign"], "too few seeds")
         rows.append(line)
     return pd.DataFrame(rows, dtype="str")
@@ -78,7 +78,7 @@ def describe_verdict(comparison: RectifierComparison) -> str:
         return collapsed
     if results.chosen.empty:
         return "No verdict: no trial has finished with a result, so nothing can be said yet."
-    found = list_rectifier_differences(comparison).dropna(subset=["difference"])
+    found = select_deciding_differences(comparison).dropna(subset=["difference"])
     if found.empty:
         if set(results.runs["rectifier.name"]) == {"none"}:
             return ""
@@ -88,7 +88,7 @@ def describe_verdict(comparison: RectifierComparison) -> str:
     texts = []
     for goal in comparison.deciding_goals:
         rows = counted.loc[counted["metric"] == goal.metric]
-        signs = goal.upward_value(1) * rows["difference"] if known.empty else rows["sign"]
+        signs = goal.make_higher_better(1) * rows["difference"] if known.empty else rows["sign"]
         if len(rows):
             better, worse = (int(sum(way * signs > 0)) for way in (1, -1))
             of = f"{len(rows)}{'' if texts else ' comparisons'}"
@@ -105,13 +105,13 @@ def describe_verdict(comparison: RectifierComparison) -> str:
     return f"With {whose}, {', '.join(texts)} ({seeds} each{few})."
 
 
-def describe_recommended_methods(results: Results) -> str:
+def describe_recommended_methods(results: SweepResults) -> str:
     """Return which method to take of each split, what it costs, and how many seeds say so; nothing before a result."""
     x, y, rule = results.goals.removal_goal, results.goals.retention, results.rule
     parts = []
     for split, rows in results.chosen.groupby("benchmark.split"):
         where = labels.format_forget_split(str(split))
-        for best in choose_study_setting(rows, rule).to_dict("records"):
+        for best in pick_setting_by_rule(rows, rule).to_dict("records"):
             share = f", {best[y.metric] / best['original']:.1%} of the original's" if best["original"] > 0 else ""
             whose = labels.describe_method(best["method"], best["rectifier.name"])
             numbers = (f"{goal.short} {labels.format_number(best[goal.metric], goal.digits)}" for goal in (x, y))
@@ -125,7 +125,7 @@ def describe_recommended_methods(results: Results) -> str:
     return " ".join(parts)
 
 
-def _explain_collapse(results: Results) -> str:
+def _explain_collapse(results: SweepResults) -> str:
     """Return that every trial that ran to its end or diverged has collapsed, and what to try; else nothing."""
     runs, kept = results.runs, results.goals.retention
     ended = runs.loc[evaluated(runs) | (runs["status"] == "diverged")]
@@ -142,10 +142,10 @@ def _explain_collapse(results: Results) -> str:
     )
 
 
-def list_verdict_caveats(results: Results) -> list[str]:
+def list_verdict_caveats(results: SweepResults) -> list[str]:
     """Return what a reader must know before believing the verdict, a sentence each."""
     runs, chosen, rule = results.runs, results.chosen, results.rule
-    notes = describe_mixed_versions(runs)
+    notes = warn_of_mixed_versions(runs)
     if set(chosen["n"]) == {1}:
         notes.append("Every number is one seed: a difference of any size may be chance (--seeds 0,1,2,3,4 runs five).")
     for limit in sorted(set(runs.reindex(columns=["benchmark.limit"])["benchmark.limit"].dropna())):
@@ -155,13 +155,13 @@ def list_verdict_caveats(results: Results) -> list[str]:
             what = "this tests the set-up, and its numbers compare with no others"
         notes.append(f"Evaluated on {most}: {what}.")
     if rule.halves and (without := sum(evaluated(runs) & ~runs["halves"])):
-        notes.append(f"Evaluated trials without {MISSING_HALVES_TEXT}, are left out: {without}.")
+        notes.append(f"Evaluated trials without {MISSING_HALF_METRICS_TEXT}, are left out: {without}.")
     for model in results.models.to_dict("records"):
         evaluation = f"{model['split']}: the {model['role']} model's evaluation {model['evaluation']}"
         if model["status"] != "finished":
             notes.append(f"{evaluation} is {model['status']}.")
         elif rule.halves and not model["halves"]:
-            notes.append(f"{evaluation} has no {MISSING_HALVES_TEXT}.")
+            notes.append(f"{evaluation} has no {MISSING_HALF_METRICS_TEXT}.")
     for split, rows in chosen.loc[chosen["bar"].isna()].groupby("benchmark.split"):
         original = rows["choice.original"].iloc[0]
         if why := selection.explain_missing_utility_bar(None if pd.isna(original) else original, rule):
@@ -169,7 +169,7 @@ def list_verdict_caveats(results: Results) -> list[str]:
     return notes
 
 
-def describe_shortfalls(results: Results) -> Iterator[str]:
+def describe_utility_removal_shortfalls(results: SweepResults) -> Iterator[str]:
     """Yield whether the chosen settings keep utility enough and forget enough."""
     goals, chosen = results.goals, results.chosen
     if chosen.empty:

@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.labels import Goals, format_setting_value, goals_of_runs, order_methods, order_rectifiers
-from analysis.load.trials import SELECTION_GOAL_COLUMNS, STRENGTH_COLUMNS, evaluated, settings
-from trainables.benchmarks.selection import Candidate, average_over_seeds, describe_rule, pick_candidate
+from analysis.labels import Goals, find_goals_of_runs, format_setting_value, order_methods, order_rectifiers
+from analysis.load.trials import SELECTION_GAIN_COLUMNS, STRENGTH_COLUMNS, evaluated, settings
+from trainables.benchmarks.selection import Candidate, average_over_seeds, describe_rule, pick_best_candidate
 from trainables.config.settings import Selection
 from trainables.config.types import LOG_SCALE_MIN_RATIO
 
-STUDY_COLUMNS = ["benchmark.split", "method", "rectifier.name"]
+STUDY_KEY_COLUMNS = ["benchmark.split", "method", "rectifier.name"]
 SHORT_NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier"}
 SHORT_NAMES |= {f"rectifier.{name}": name for name in ("gamma", "tau")}
 """What tidy frames and figures call the columns of `load.trials.load`."""
 MIN_SETTINGS_FOR_IMPORTANCE = 10
-BEST_SETTINGS_SHARE = 0.25
+IMPORTANCE_QUANTILE = 0.25
 """The share of a study's settings whose values are compared with those of all (PED-ANOVA's target quantile)."""
-IMPORTANCE_COLUMNS = [*STUDY_COLUMNS, "metric", "setting", "importance", "settings"]
+IMPORTANCE_COLUMNS = [*STUDY_KEY_COLUMNS, "metric", "setting", "importance", "settings"]
 
 
 def describe_report_rule(goals: Goals, rule: Selection) -> str:
@@ -31,7 +31,7 @@ def describe_report_rule(goals: Goals, rule: Selection) -> str:
     return f"Shown of each split, method and rectifier: {stated}. {seeds}"
 
 
-def mark_reported_trials(runs: pd.DataFrame, rule: Selection) -> pd.Series:
+def is_reported(runs: pd.DataFrame, rule: Selection) -> pd.Series:
     """Return which trials are reported: all, but for those of `Selection.seeds` where their setting ran with others."""
     fresh = ~runs["seed"].isin(rule.seeds)
     again = set(runs.loc[fresh & evaluated(runs), "configuration"].dropna())
@@ -41,23 +41,23 @@ def mark_reported_trials(runs: pd.DataFrame, rule: Selection) -> pd.Series:
 def average_settings_over_seeds(runs: pd.DataFrame, rule: Selection) -> pd.DataFrame:
     """Return one row for each configuration: mean, sd (n - 1) and n over the seeds of its trials that have a utility.
 
-    What is shown is averaged over the trials of `mark_reported_trials`, what the rule goes by over its own seeds,
+    What is shown is averaged over the trials of `is_reported`, what the rule goes by over its own seeds,
     where any trial has one. `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status,
     `seeds` lists those used.
     """
-    goals = goals_of_runs(runs)
+    goals = find_goals_of_runs(runs)
     able = evaluated(runs) & runs["choice.utility"].notna() & runs[goals.retention.metric].notna()
     asked = able & runs["seed"].isin(rule.seeds)
     counting = runs.loc[asked if asked.any() else able]
     averages = average_over_seeds({str(key): _candidates(trials) for key, trials in counting.groupby("configuration")})
     choice = pd.DataFrame(averages, columns=["key", "removal", "utility"]).set_index("key").astype(float)
-    choice.columns = SELECTION_GOAL_COLUMNS
-    reported = mark_reported_trials(runs, rule)
+    choice.columns = SELECTION_GAIN_COLUMNS
+    reported = is_reported(runs, rule)
     runs, able = runs.loc[reported], able & reported
     shown = list(dict.fromkeys([*goals.metrics, goals.removal_goal.metric]))
     stats = {"": "mean", "_sd": "std", "_n": "count"}
     averaged = {f"{metric}{end}": (metric, stat) for metric in shown for end, stat in stats.items()}
-    groups = runs.loc[able].sort_values("seed", kind="stable").groupby([*STUDY_COLUMNS, "configuration"])
+    groups = runs.loc[able].sort_values("seed", kind="stable").groupby([*STUDY_KEY_COLUMNS, "configuration"])
     rows = groups.agg(
         id=("id", "min"),
         gamma=("rectifier.gamma", "first"),
@@ -99,21 +99,21 @@ def choose_settings(means: pd.DataFrame, references: pd.DataFrame, goals: Goals,
     configurations["original"] = models[goals.retention.metric].to_numpy(dtype=float)
     configurations["kept"] = configurations["choice.utility"] >= configurations["bar"]
     configurations = configurations.dropna(subset=["choice.utility"])  # none of its trials has a seed that is chosen on
-    studies = configurations.groupby(STUDY_COLUMNS)
+    studies = configurations.groupby(STUDY_KEY_COLUMNS)
     configurations["settings"] = studies["id"].transform("size")
-    chosen = [choose_study_setting(study, rule) for _, study in studies]
-    return sort_studies(pd.concat(chosen) if chosen else configurations)
+    chosen = [pick_setting_by_rule(study, rule) for _, study in studies]
+    return sort_by_study(pd.concat(chosen) if chosen else configurations)
 
 
-def choose_study_setting(study: pd.DataFrame, rule: Selection) -> pd.DataFrame:
+def pick_setting_by_rule(study: pd.DataFrame, rule: Selection) -> pd.DataFrame:
     """Return the row of `study` that the rule picks. `choice.original`: the target model's utility, NaN if unknown."""
-    chosen = pick_candidate(_candidates(study), study["choice.original"].iloc[0], rule)
+    chosen = pick_best_candidate(_candidates(study), study["choice.original"].iloc[0], rule)
     return study.loc[study["id"] == (chosen.key if chosen else None)]
 
 
-def sort_studies(frame: pd.DataFrame) -> pd.DataFrame:
+def sort_by_study(frame: pd.DataFrame) -> pd.DataFrame:
     """Sort by split, then by the order of methods and of rectifiers in `labels`."""
-    return frame.sort_values(STUDY_COLUMNS, key=rank_by_label_order, kind="stable", ignore_index=True)
+    return frame.sort_values(STUDY_KEY_COLUMNS, key=rank_by_label_order, kind="stable", ignore_index=True)
 
 
 def rank_by_label_order(column: pd.Series) -> pd.Series:
@@ -128,8 +128,8 @@ def list_varied_settings(runs: pd.DataFrame) -> list[str]:
     table = settings(runs).map(str)
     if table.empty:
         return []
-    known = {*STUDY_COLUMNS, "rectifier.gamma", "rectifier.tau", *STRENGTH_COLUMNS}
-    studies = table.groupby([column for column in STUDY_COLUMNS if column in table])
+    known = {*STUDY_KEY_COLUMNS, "rectifier.gamma", "rectifier.tau", *STRENGTH_COLUMNS}
+    studies = table.groupby([column for column in STUDY_KEY_COLUMNS if column in table])
     return [column for column in table if column not in known and max(studies[column].nunique()) > 1]
 
 
@@ -141,7 +141,7 @@ def describe_varied_settings(runs: pd.DataFrame) -> dict[str, str]:
     return dict(zip(rows.index, texts, strict=True))
 
 
-def measure_importance(runs: pd.DataFrame) -> pd.DataFrame:
+def measure_setting_importance(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each study, goal and setting that the study varied: `importance`, shares that sum to 1.
 
     It is the share in what tells the best quarter of a study's settings, in that goal, from all of them (PED-ANOVA,
@@ -149,13 +149,13 @@ def measure_importance(runs: pd.DataFrame) -> pd.DataFrame:
     """
     if not evaluated(runs).to_numpy().any():
         return pd.DataFrame(columns=IMPORTANCE_COLUMNS)
-    means, table, rows = sort_studies(average_settings_over_seeds(runs, Selection())), settings(runs), []
+    means, table, rows = sort_by_study(average_settings_over_seeds(runs, Selection())), settings(runs), []
     study: Any
-    for study, found in means.groupby(STUDY_COLUMNS, sort=False):
+    for study, found in means.groupby(STUDY_KEY_COLUMNS, sort=False):
         values = table.loc[found["configuration"]].set_axis(found.index)
         varied = values.loc[:, values.map(str).nunique() > 1]
-        for goal in goals_of_runs(runs).all_goals:
-            gains: Any = goal.upward_value(1) * found[goal.metric].dropna()
+        for goal in find_goals_of_runs(runs).all_goals:
+            gains: Any = goal.make_higher_better(1) * found[goal.metric].dropna()
             if len(gains) < MIN_SETTINGS_FOR_IMPORTANCE or gains.nunique() < 2:
                 continue
             for name, share in _compare_best(varied.loc[gains.index], gains).items():
@@ -187,5 +187,5 @@ def _compare_best(points: pd.DataFrame, gains: pd.Series) -> dict[str, float]:
         study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=float(gain)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=BEST_SETTINGS_SHARE)
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=IMPORTANCE_QUANTILE)
         return optuna.importance.get_param_importances(study, evaluator=evaluator)

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from analysis.labels import order_rectifiers
-from analysis.load.trials import evaluated, list_uwc_mixtures
+from analysis.load.trials import evaluated, tabulate_uwc_mixtures
 from analysis.stats import significance
-from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_COLUMNS, mark_reported_trials
-from analysis.stats.sweep_results import Results
+from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_KEY_COLUMNS, is_reported
+from analysis.stats.sweep_results import SweepResults
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import RECTIFIERS
 
@@ -22,16 +22,16 @@ TEST_FAMILY = [*SPLIT_METHOD_COLUMNS, "metric"]
 ES_GOAL = Goal("forget_extraction_strength", "removal", "lowest", "ES", "extraction strength on the forget rows")
 FQ_AT_PREFIX = "forget_quality_at_"
 RETAIN_TERM_VARIANTS = {"ga": "gd", "npo": "npo_gd", "simnpo": "simnpo_gd"}
-RETAIN_TERM_NAME = "retain term"
+RETAIN_TERM_RIVAL_NAME = "retain term"
 """Beside rectifiers that add the retain gradient, an objective's form with a retain term is a fairer rival."""
 DIFFERENCE_COLUMNS = [*TEST_FAMILY, "rectifier", "n", "none", "value", "difference", "low", "high", "sign"]
 
 
 @dataclass(frozen=True)
 class RectifierComparison:
-    """`values`: of `list_values_by_seed`, whose columns `goals` are; what follows from these is made once."""
+    """`values`: of `tabulate_goals_by_seed`, whose columns `goals` are; what follows from these is made once."""
 
-    results: Results
+    results: SweepResults
     values: pd.DataFrame
     goals: tuple[Goal, ...]
 
@@ -52,8 +52,8 @@ class RectifierComparison:
     def differences(self) -> pd.DataFrame:
         """Return one row for each rectifier, goal, split and method: what it changes against none.
 
-        Columns of `compare_by_seed` and of `summarise_differences` or `paired_t_test`. adjusted: p by Holm, of several
-        rectifiers over TEST_FAMILY, else over all. below: seeds at which a side's utility is below the rule's floor.
+        Columns of `compare_sides_by_seed` and of `bootstrap_paired_differences` or `paired_t_test`. adjusted: by Holm,
+        of several rectifiers over TEST_FAMILY, else over all. below: seeds with a side's utility below the floor.
         sign: 1 better, -1 worse, 0 neither, NaN without a test.
         """
         rows = []
@@ -69,20 +69,20 @@ class RectifierComparison:
         frame = pd.DataFrame(rows, columns=None if rows else DIFFERENCE_COLUMNS)
         if rows:
             family: Any = TEST_FAMILY if self.has_several else (lambda place: 0)  # of one all tests are a family
-            frame["adjusted"] = frame.groupby(family)["p"].transform(significance.adjust_holm)
+            frame["adjusted"] = frame.groupby(family)["p"].transform(significance.adjust_p_values_holm)
             goals = {goal.metric: goal for goal in self.goals}
             frame["sign"] = [self._find_sign(row, goals[row["metric"]]) for row in frame.to_dict("records")]
         return frame
 
     def _find_sign(self, row: dict[Any, Any], goal: Goal) -> float:
         if not self.has_several:
-            return significance.find_significant_direction(row, goal)
+            return significance.find_direction_by_interval(row, goal)
         clear = row["adjusted"] <= significance.ALPHA
         return math.nan if math.isnan(row["p"]) else significance.find_change_direction(row, goal, clear=clear)
 
     def _compare(self, plain: pd.DataFrame, other: pd.DataFrame, goal: Goal) -> dict[str, Any]:
-        row = significance.compare_by_seed(plain, other, goal, self.results.goals.retention, self._resampled)
-        test = significance.summarise_differences if self.has_several else significance.paired_t_test
+        row = significance.compare_sides_by_seed(plain, other, goal, self.results.goals.retention, self._resampled)
+        test = significance.bootstrap_paired_differences if self.has_several else significance.paired_t_test
         row |= test(row["gains"])
         seeds = plain[goal.metric].dropna().index.intersection(other[goal.metric].dropna().index)
         below = plain.loc[seeds, "below"] | other.loc[seeds, "below"]
@@ -90,10 +90,10 @@ class RectifierComparison:
 
     @cached_property
     def _resampled(self) -> dict[str, significance.Array]:
-        results, known = self.results, self.results.resampled_utilities
+        results, known = self.results, self.results.bootstrapped_utilities
         compared = [key for key in self.values["id"] if key not in known]
         trials = results.runs.loc[results.runs["id"].isin(compared)].dropna(subset=[results.goals.retention.metric])
-        return known | significance.resample_utilities_by_trial(trials, results.store, results.rule.halves)
+        return known | significance.bootstrap_trial_utilities(trials, results.store, results.rule.halves)
 
     @cached_property
     def step_seconds(self) -> pd.DataFrame:
@@ -104,25 +104,25 @@ class RectifierComparison:
         return found.assign(slower=found["seconds"] / base)
 
 
-def compare_rectifiers(results: Results) -> RectifierComparison:
+def compare_rectifiers(results: SweepResults) -> RectifierComparison:
     """Return what each rectifier of a sweep changes; task vectors have none."""
-    return RectifierComparison(results, *list_values_by_seed(results))
+    return RectifierComparison(results, *tabulate_goals_by_seed(results))
 
 
-def list_values_by_seed(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
+def tabulate_goals_by_seed(results: SweepResults) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
     """Return one row for each split, method, rectifier and reported seed, and the goals that are its columns.
 
     Goals are the benchmark's, extraction strength where it was measured, and FQ of UWC's mixture for each target, NaN
     where that was missed. Also `seconds` of a training step and `below` (the utility is below the rule's floor).
     """
-    runs = results.runs.loc[mark_reported_trials(results.runs, results.rule)].drop(columns="method")
+    runs = results.runs.loc[is_reported(results.runs, results.rule)].drop(columns="method")
     found = _find_settings(results).reset_index(names="order").merge(runs, on="configuration")
     found = found.sort_values(["order", "seed"], ignore_index=True)
     goals, kept = list(results.goals.all_goals), results.goals.retention.metric
     if ES_GOAL.metric in found and ES_GOAL.metric not in {goal.metric for goal in goals}:
         goals += [ES_GOAL] * bool(found[ES_GOAL.metric].notna().any())
     found.loc[~evaluated(found), [goal.metric for goal in goals]] = math.nan
-    mixtures: Any = list_uwc_mixtures(found.drop_duplicates("id")).set_index("id")
+    mixtures: Any = tabulate_uwc_mixtures(found.drop_duplicates("id")).set_index("id")
     for share in sorted(set(mixtures["target"].dropna())):
         at = mixtures.loc[mixtures["target"] == share]
         goal = Goal(f"{FQ_AT_PREFIX}{share:g}", "removal", "highest", f"FQ at {share:.0%} MU", "FQ at equal utility", 2)
@@ -140,14 +140,14 @@ def list_values_by_seed(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...
     return found.reindex(columns=[*columns, *(goal.metric for goal in goals)]), tuple(goals)
 
 
-def _find_settings(results: Results) -> pd.DataFrame:
-    """Return split, method, rectifier and configuration of objectives' chosen settings, RETAIN_TERM_NAME included."""
-    chosen = results.chosen.loc[results.chosen["strength"].isna(), [*STUDY_COLUMNS, "configuration"]]
+def _find_settings(results: SweepResults) -> pd.DataFrame:
+    """Return split, method, rectifier and configuration of chosen settings, RETAIN_TERM_RIVAL_NAME included."""
+    chosen = results.chosen.loc[results.chosen["strength"].isna(), [*STUDY_KEY_COLUMNS, "configuration"]]
     chosen = chosen.rename(columns=SHORT_NAMES)
     adding = [name for name, row in RECTIFIERS.items() if row.adds_retain]
     rivals = set(chosen.loc[chosen["rectifier"].isin(adding), "method"])
     names = {form: name for name, form in RETAIN_TERM_VARIANTS.items() if name in rivals}
     forms = chosen.loc[chosen["method"].isin(list(names)) & (chosen["rectifier"] == "none")]
-    forms = forms.assign(method=forms["method"].map(names), rectifier=RETAIN_TERM_NAME)
+    forms = forms.assign(method=forms["method"].map(names), rectifier=RETAIN_TERM_RIVAL_NAME)
     compared = chosen.groupby(SPLIT_METHOD_COLUMNS)["rectifier"].transform("nunique") > 1
     return pd.concat([chosen.loc[compared], forms], ignore_index=True)

@@ -9,16 +9,16 @@ import pandas as pd
 
 from analysis.load.trials import read_trial_parquet
 from analysis.stats.significance import Array
-from analysis.stats.sweep_results import Results
+from analysis.stats.sweep_results import SweepResults
 from trainables.benchmarks.tofu import aggregates
 from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
 
-MARGIN_BIN_COUNT, MAX_MARGIN, MIN_BIN_PROBABILITY = 20, 100.0, 1e-5
+KLOM_BIN_COUNT, MAX_MARGIN, KLOM_MIN_BIN_PROBABILITY = 20, 100.0, 1e-5
 """Of KLoM: bins of a histogram, the largest margin, and the least frequency that is divided by."""
 
 
-def klom(unlearned: Array, retrained: Array) -> float:
+def compute_klom(unlearned: Array, retrained: Array) -> float:
     """Return KLoM: mean over rows of KL(unlearned || retrained) of margins, in nats: (m models, rows), (n, rows) -> ().
 
     By histograms of 20 bins over both's range (Georgiev et al., 2024, 2410.23232, as RoyRin/data-unlearning-bench has
@@ -29,9 +29,9 @@ def klom(unlearned: Array, retrained: Array) -> float:
     found = []
     for one, other in zip(*(side.clip(-MAX_MARGIN, MAX_MARGIN).T for side in (unlearned, retrained)), strict=True):
         low, high = min(one.min(), other.min()), max(one.max(), other.max())
-        edges = np.linspace(low, high if high > low else low + 1, MARGIN_BIN_COUNT + 1)
+        edges = np.linspace(low, high if high > low else low + 1, KLOM_BIN_COUNT + 1)
         p, q = (np.histogram(values, edges)[0] / len(values) for values in (one, other))
-        found.append(stats.entropy(p, np.where(p > 0, np.maximum(q, MIN_BIN_PROBABILITY), q)))
+        found.append(stats.entropy(p, np.where(p > 0, np.maximum(q, KLOM_MIN_BIN_PROBABILITY), q)))
     return float(np.mean(found))
 
 
@@ -46,11 +46,11 @@ def pool_forget_quality(ratios: Array, retrained: list[Array]) -> float:
     return min(0.0, float(np.log(max(float(result.pvalue), np.finfo(np.float64).tiny))))
 
 
-def compare_with_retraining_noise(results: Results) -> pd.DataFrame:
+def compare_with_retraining_noise(results: SweepResults) -> pd.DataFrame:
     """Return a row for each chosen setting, of splits with at least three retain models: means over its n seeds.
 
-    `utility`, `quality` (`pool_forget_quality`) and `klom` of the forget rows; `*_low` and `*_high`: the lowest and
-    highest of the retain models, each against the others; `within`: utility is between them, quality not below.
+    `utility`, `quality` (`pool_forget_quality`) and `klom` of the forget rows; `*_low` and `*_high`: the lowest
+    and highest of the retain models, each against the others; `within`: utility is between them, quality not below.
     """
     found, metric = [], results.goals.retention.metric
     for split, models in results.retrained.groupby("split"):
@@ -63,7 +63,7 @@ def compare_with_retraining_noise(results: Results) -> pd.DataFrame:
         bands = {
             "utility": models[metric].dropna(),
             "quality": [pool_forget_quality(ratios[k], [ratios[n] for n in rest]) for k, rest in enumerate(others)],
-            "klom": [klom(margins[[k]], margins[rest]) for k, rest in enumerate(others)],
+            "klom": [compute_klom(margins[[k]], margins[rest]) for k, rest in enumerate(others)],
         }
         ends = {f"{name}_low": min(values) for name, values in bands.items()}
         ends |= {f"{name}_high": max(values) for name, values in bands.items()}
@@ -71,7 +71,7 @@ def compare_with_retraining_noise(results: Results) -> pd.DataFrame:
             if not (rows := _read_rows(results.store, map(results.store.trial, trials["id"]), own)):
                 continue
             row = {"split": split, "method": method, "rectifier": rectifier, "n": len(rows), "models": len(read)}
-            row |= {"utility": trials[metric].mean(), "klom": klom(np.array([one for _, one in rows]), margins)}
+            row |= {"utility": trials[metric].mean(), "klom": compute_klom(np.array([one for _, one in rows]), margins)}
             row["quality"] = float(np.mean([pool_forget_quality(one, ratios) for one, _ in rows]))
             within = (
                 ends["utility_low"] <= row["utility"] <= ends["utility_high"] and row["quality"] >= ends["quality_low"]

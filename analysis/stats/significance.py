@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.labels import DEFAULT_DECIMALS
+from analysis.labels import DEFAULT_TABLE_DECIMALS
 from analysis.load.trials import read_trial_parquet
 from trainables import benchmarks
 from trainables.benchmarks import Goal
@@ -28,13 +28,13 @@ RESAMPLE_COUNT, MAX_SIGN_FLIPS, RESAMPLING_SEED = 2000, 2**14, 0
 """Bootstrap samples of seeds; sign flips, all 2^n up to 14 seeds, else so many at random; the seed of both."""
 ROW_RESAMPLE_COUNT = 1000
 """Bootstrap samples of evaluation rows."""
-UTILITY_TOLERANCE = 1e-6
+ROW_UTILITY_TOLERANCE = 1e-6
 """Numbers from rows and from a result that are further apart are not of the same evaluation."""
 KS_COLUMNS = ["forget_quality_ks", "forget_rows"]
 """D of the KS test behind a forget quality, and n, the rows of each of its two samples: D is a multiple of 1/n."""
 
 
-def compare_by_seed(
+def compare_sides_by_seed(
     plain: pd.DataFrame, other: pd.DataFrame, goal: Goal, kept: Goal, resampled: Mapping[str, Array]
 ) -> dict[str, Any]:
     """Return what a goal is without (`none`) and with a rectifier (`value`), means over the `n` seeds that both have.
@@ -71,7 +71,7 @@ def paired_t_test(gains: Sequence[float]) -> dict[str, float]:
     return {"low": float(low), "high": float(high), "p": float(tested.pvalue)}
 
 
-def find_significant_direction(row: Mapping[Any, Any], goal: Goal) -> float:
+def find_direction_by_interval(row: Mapping[Any, Any], goal: Goal) -> float:
     """Return `find_change_direction`; clear by the 95 % interval, with too few seeds if all moved alike."""
     if math.isnan(row["difference"]) or len(row["gains"]) < MIN_SEEDS_FOR_DIRECTION:
         return math.nan
@@ -85,21 +85,21 @@ def find_change_direction(row: Mapping[Any, Any], goal: Goal, *, clear: bool) ->
     Rows do so where the KS distance changes by one step or less, or their interval of the utility's change holds 0.
     """
     least = float(10**-goal.digits)  # one in the last digit that a line of progress shows
-    if not clear or round(abs(row["difference"]), DEFAULT_DECIMALS) < least:
+    if not clear or round(abs(row["difference"]), DEFAULT_TABLE_DECIMALS) < least:
         return 0.0
     if row.get("ks_steps", math.inf) <= 1 + 1e-6 or row.get("rows_low", 1.0) <= 0 <= row.get("rows_high", 1.0):
         return 0.0
-    return 1.0 if goal.upward_value(row["difference"]) > 0 else -1.0
+    return 1.0 if goal.make_higher_better(row["difference"]) > 0 else -1.0
 
 
-def adjust_holm(values: pd.Series) -> pd.Series:
+def adjust_p_values_holm(values: pd.Series) -> pd.Series:
     """Return p values adjusted for being so many (Holm, 1979); NaN stays and does not count."""
     ordered = values.dropna().sort_values()
     raised = ordered * np.arange(len(ordered), 0, -1)
     return raised.cummax().clip(upper=1.0).reindex(values.index)
 
 
-def summarise_differences(differences: Sequence[float]) -> dict[str, float]:
+def bootstrap_paired_differences(differences: Sequence[float]) -> dict[str, float]:
     """Return `low`, `high`, `p` and `effect` of paired differences, NaN below MIN_TEST_SEEDS of them.
 
     low, high: 95 % BCa bootstrap interval of the mean over seeds (Efron, 1987), somewhat narrow for ten. p: exact
@@ -121,8 +121,8 @@ def summarise_differences(differences: Sequence[float]) -> dict[str, float]:
     return {"low": low, "high": high, "p": float(tested.pvalue), "effect": mean / float(gains.std(ddof=1))}
 
 
-def resample_utilities_by_trial(trials: pd.DataFrame, store: Storage, halves: bool = False) -> dict[str, Array]:
-    """Return `resample_utility` of these rows of `runs.load` by their id; `halves`: of the second half of the rows."""
+def bootstrap_trial_utilities(trials: pd.DataFrame, store: Storage, halves: bool = False) -> dict[str, Array]:
+    """Return `bootstrap_utility_over_rows` of rows of `runs.load` by their id; `halves`: of the rows' second half."""
     found = {str(trial["id"]): _resample_trial(trial, store, halves) for trial in trials.to_dict("records")}
     return {key: utilities for key, utilities in found.items() if utilities is not None}
 
@@ -136,18 +136,18 @@ def _resample_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) ->
         return None
     with contextlib.suppress(LookupError, TypeError, ValueError):  # columns of another kind
         found = kind.utility_by_row(benchmark, benchmarks.every_other(records, 1) if halves else records)
-        if not found or abs(harmonic_utility(found) - trial[kind.GOALS[-1].metric]) < UTILITY_TOLERANCE:
-            return resample_utility(found) if found else None
+        if not found or abs(compute_utility_from_rows(found) - trial[kind.GOALS[-1].metric]) < ROW_UTILITY_TOLERANCE:
+            return bootstrap_utility_over_rows(found) if found else None
     log.warning("trials/%s/%s gives another %s than result.json: left out", trial["id"], ROWS, kind.GOALS[-1].short)
     return None
 
 
-def harmonic_utility(parts: Sequence[Array]) -> float:
+def compute_utility_from_rows(parts: Sequence[Array]) -> float:
     """Return the harmonic mean of the means of all columns: (rows, numbers) of each set of rows. 0 where one is 0."""
     return float(_harmonic(np.concatenate([part.mean(axis=0) for part in parts])[None, :])[0])
 
 
-def resample_utility(parts: Sequence[Array]) -> Array:
+def bootstrap_utility_over_rows(parts: Sequence[Array]) -> Array:
     """Return the utility over ROW_RESAMPLE_COUNT resamples of rows, within each set, all numbers of a row together.
 
     Sets of as many rows are drawn alike in every trial: differences of two trials are of the same rows.

@@ -14,25 +14,25 @@ from typing import Any
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import REFERENCE_LABELS, Goals, format_setting_value, goals_of_runs, takes_setting
-from analysis.load.trials import evaluated, list_uwc_mixtures, load, references
+from analysis.labels import REFERENCE_LABELS, Goals, find_goals_of_runs, format_setting_value, takes_setting
+from analysis.load.trials import evaluated, load, references, tabulate_uwc_mixtures
 from analysis.stats import chosen_settings, significance
-from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_COLUMNS, describe_varied_settings, sort_studies
+from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_KEY_COLUMNS, describe_varied_settings, sort_by_study
 from trainables.config.settings import Selection
-from trainables.robustness.attacks import read_trial_recovery
+from trainables.robustness.attacks import read_trial_recoveries
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import RETRAINED, SweepFile
 
 TIDY_COLUMNS = list(paper.load_table("tofu_main").columns)
 SETTING_COLUMNS = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id"]
-RUNS_SOURCE = "runs"
+RUNS_TABLE_NAME = "runs"
 """What stands in `table` where a frame comes from runs; else it is the name of a table of the paper."""
-MIXTURE_CHECK_COLUMNS = ("reached", "monotone", "unmixed")
+UWC_CHECK_METRICS = ("reached", "monotone", "unmixed")
 """Metrics of a mixture of UWC: the share of its seeds for which each holds."""
 
 
 @dataclass(frozen=True)
-class Results:
+class SweepResults:
     """`runs`: of `load.trials.load`; `models`: of `load.trials.references`; what follows from both is made once."""
 
     runs: pd.DataFrame
@@ -44,7 +44,7 @@ class Results:
 
     @cached_property
     def goals(self) -> Goals:
-        return goals_of_runs(self.runs)
+        return find_goals_of_runs(self.runs)
 
     @cached_property
     def setting_means(self) -> pd.DataFrame:
@@ -57,15 +57,15 @@ class Results:
     @cached_property
     def chosen_trials(self) -> pd.DataFrame:
         """Return the evaluated trials, one row for each seed, of the chosen settings, in table order."""
-        kept = evaluated(self.runs) & chosen_settings.mark_reported_trials(self.runs, self.rule)
+        kept = evaluated(self.runs) & chosen_settings.is_reported(self.runs, self.rule)
         kept &= self.runs["configuration"].isin(self.chosen["configuration"])
-        return chosen_settings.sort_studies(self.runs.loc[kept].sort_values("seed", kind="stable"))
+        return chosen_settings.sort_by_study(self.runs.loc[kept].sort_values("seed", kind="stable"))
 
     @cached_property
-    def resampled_utilities(self) -> dict[str, significance.Array]:
+    def bootstrapped_utilities(self) -> dict[str, significance.Array]:
         """Return the utility of each of `chosen_trials` over resamples of its rows, by id, as far as rows are there."""
         trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
-        return significance.resample_utilities_by_trial(trials, self.store, self.rule.halves)
+        return significance.bootstrap_trial_utilities(trials, self.store, self.rule.halves)
 
     @cached_property
     def chosen_values(self) -> pd.DataFrame:
@@ -77,19 +77,19 @@ class Results:
         beside = significance.KS_COLUMNS if self.goals.removal_goal.metric == "forget_quality" else []
         columns = ["split", "method", "rectifier", "gamma", "tau", "strength", "seed", *metrics, *beside, "id"]
         trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
-        bounds = {key: significance.percentile_interval(found) for key, found in self.resampled_utilities.items()}
+        bounds = {key: significance.percentile_interval(found) for key, found in self.bootstrapped_utilities.items()}
         low, high = ([bounds.get(key, (math.nan, math.nan))[end] for key in trials["id"]] for end in (0, 1))
         return trials.rename(columns=chosen_settings.SHORT_NAMES).reindex(columns=columns).assign(low=low, high=high)
 
     @cached_property
-    def recovered_shares(self) -> pd.DataFrame:
+    def attack_recovery(self) -> pd.DataFrame:
         """Return a row for each chosen setting, attack and step, in table order: means over the attacked seeds.
 
         `attacked` of them; `share` is of the `n` that have one, with `share_sd`. Empty where no trial was attacked.
         """
-        study = chosen_settings.STUDY_COLUMNS
+        study = chosen_settings.STUDY_KEY_COLUMNS
         trials, measured = self.chosen_trials[["id", *study]], ["before", "after", "target", "retain", "share"]
-        rows = [{"id": key} | row for key in trials["id"] for row in read_trial_recovery(key, self.store)]
+        rows = [{"id": key} | row for key in trials["id"] for row in read_trial_recoveries(key, self.store)]
         found = trials.merge(pd.DataFrame(rows, columns=["id", "attack", "title", "step", *measured]), on="id")
         groups = found.groupby([*study, "attack", "step", "title"], sort=False)
         means: dict[str, Any] = {name: (name, "mean") for name in measured}
@@ -102,7 +102,7 @@ class Results:
 
         `gamma` and `tau` are texts (`none`, `%g`, empty). What is not measured yet has NaN and n = 0. `other` says
         what else the sweep varies within a study. Mixtures of UWC are rows with `target`, `weight` and
-        MIXTURE_CHECK_COLUMNS.
+        UWC_CHECK_METRICS.
         """
         runs, goals = self.runs, self.goals
         found = _settings(runs, self.setting_means)
@@ -111,7 +111,7 @@ class Results:
         others = describe_varied_settings(runs)
         backbone = next(iter(runs.reindex(columns=["backbone"])["backbone"].dropna()), "")
         frame = frame.assign(
-            table=RUNS_SOURCE,
+            table=RUNS_TABLE_NAME,
             benchmark=goals.benchmark,
             backbone=backbone,
             bold=False,
@@ -122,12 +122,12 @@ class Results:
         return frame.reindex(columns=TIDY_COLUMNS).reset_index(drop=True)
 
 
-def read_results(sweep: SweepFile, storage: Storage) -> Results:
+def read_sweep_results(sweep: SweepFile, storage: Storage) -> SweepResults:
     models = references(sweep.label, storage)
     again = models["role"] == RETRAINED
     retrained = models.loc[models["role"].isin(["retain", RETRAINED]) & again.any()]
     kept = models.loc[~again].reset_index(drop=True)
-    return Results(load(sweep.label, storage), kept, sweep.selection, storage, retrained)
+    return SweepResults(load(sweep.label, storage), kept, sweep.selection, storage, retrained)
 
 
 def join_sweep_frames(frames: Mapping[str, pd.DataFrame], first: Collection[str] = ()) -> pd.DataFrame:
@@ -148,13 +148,13 @@ def join_sweep_frames(frames: Mapping[str, pd.DataFrame], first: Collection[str]
 
 def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `average_over_seeds` and, with n = 0, of unmeasured settings; gamma and tau as text."""
-    absent = runs.dropna(subset=["configuration", *STUDY_COLUMNS])
+    absent = runs.dropna(subset=["configuration", *STUDY_KEY_COLUMNS])
     absent = absent.loc[~absent["configuration"].isin(measured["configuration"])]
     absent = absent.sort_values("id", kind="stable").drop_duplicates("configuration")
-    columns = [*STUDY_COLUMNS, "configuration", "id", "rectifier.gamma", "rectifier.tau", "strength"]
+    columns = [*STUDY_KEY_COLUMNS, "configuration", "id", "rectifier.gamma", "rectifier.tau", "strength"]
     absent = absent[columns].rename(columns={"rectifier.gamma": "gamma", "rectifier.tau": "tau"})
     parts = [part for part in (measured, absent) if len(part)] or [measured]
-    found = sort_studies(pd.concat(parts)).rename(columns=SHORT_NAMES)
+    found = sort_by_study(pd.concat(parts)).rename(columns=SHORT_NAMES)
     for setting in ("gamma", "tau"):
         texts = pd.Series([format_setting_value(value) for value in found[setting]], index=found.index, dtype="str")
         found[setting] = texts.where([takes_setting(name, setting) for name in found["rectifier"]], "")
@@ -179,8 +179,8 @@ def _melt_references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFra
 
 def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each setting that was calibrated, target and metric."""
-    seeds = list_uwc_mixtures(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
-    metrics = ["forget_quality", "model_utility", "weight", *MIXTURE_CHECK_COLUMNS]
+    seeds = tabulate_uwc_mixtures(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
+    metrics = ["forget_quality", "model_utility", "weight", *UWC_CHECK_METRICS]
     seeds[metrics] = seeds[metrics].astype(float)
     long = seeds.melt(["configuration", "target"], metrics, "metric", "value")
     stats = long.groupby(["configuration", "target", "metric"], sort=False)["value"].agg(["mean", "std", "count"])

@@ -15,12 +15,12 @@ from analysis.labels import (
     join_names,
     method_label,
 )
-from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_COLUMNS, list_varied_settings
+from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_KEY_COLUMNS, list_varied_settings
 from analysis.stats.significance import KS_COLUMNS, ROW_RESAMPLE_COUNT
-from analysis.stats.sweep_results import Results
+from analysis.stats.sweep_results import SweepResults
 from trainables.storage.file_names import EVALUATED_STATUSES
 
-MISSING_HALVES_TEXT = "metrics on either half of the evaluation rows, which the selection rule asks for"
+MISSING_HALF_METRICS_TEXT = "metrics on either half of the evaluation rows, which the selection rule asks for"
 SEEDS_CAPTION = (
     f"95% of rows: percentile bootstrap interval of utility over {ROW_RESAMPLE_COUNT:,} resamples of the "
     "evaluation rows, which says nothing about other seeds. On TOFU, KS D: the distance between the two models' truth "
@@ -33,14 +33,14 @@ ATTACKS_CAPTION = (
 NOISE_CAPTION = "In brackets: the lowest and highest of the retain models, each against the others (docs/measuring.md)."
 
 
-def format_setting(value: Any) -> str:
+def format_configuration_value(value: Any) -> str:
     """Return a setting as a person writes it; a dash where there is none."""
     if isinstance(value, (list, dict)):
         return str(value)
     return DASH if pd.isna(value) else f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
-def list_chosen_settings(results: Results) -> pd.DataFrame:
+def tabulate_chosen_settings(results: SweepResults) -> pd.DataFrame:
     """Return what each row of the main table was run with and picked from."""
     runs, goals, other = results.runs, results.goals, list_varied_settings(results.runs)
     keeps = f"Keeps {results.rule.share:.0%} of {goals.retention.short}"
@@ -92,7 +92,7 @@ def tabulate_retrain_noise(noise: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def tabulate_seeds(results: Results) -> pd.DataFrame:
+def tabulate_seeds(results: SweepResults) -> pd.DataFrame:
     rows = []
     for row in results.chosen_values.to_dict("records"):
         line = {"Split": format_forget_split(row["split"]), **describe_settings(row), "Seed": f"{row['seed']:g}"}
@@ -105,10 +105,10 @@ def tabulate_seeds(results: Results) -> pd.DataFrame:
     return _hide_unused(pd.DataFrame(rows, dtype="str"))
 
 
-def tabulate_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
+def tabulate_setting_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     """Return `measure_importance` as texts: one row for each study and setting, one column for each goal."""
     rows: list[dict[str, Any]] = []
-    groups: Any = frame.groupby([*STUDY_COLUMNS, "setting"], sort=False)
+    groups: Any = frame.groupby([*STUDY_KEY_COLUMNS, "setting"], sort=False)
     for (split, method, rectifier, setting), part in groups:
         shares = dict(zip(part["metric"], part["importance"], strict=True))
         row = {"Split": format_forget_split(split), "Method": describe_method(method, rectifier), "Setting": setting}
@@ -119,7 +119,7 @@ def tabulate_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     return listed.drop(columns="order").astype("str")
 
 
-def list_trials(results: Results) -> pd.DataFrame:
+def tabulate_trials(results: SweepResults) -> pd.DataFrame:
     """Return every trial with the settings that vary, its goals and status."""
     columns = ["split", "method", "rectifier", "gamma", "tau", "strength", *list_varied_settings(results.runs)]
     columns += [*results.goals.metrics, results.goals.removal_goal.metric, "seed", "status", "id"]
@@ -127,7 +127,7 @@ def list_trials(results: Results) -> pd.DataFrame:
     return trials.assign(method=trials["method"].map(method_label, na_action="ignore"))
 
 
-def tabulate_unusable_trials(results: Results) -> pd.DataFrame:
+def tabulate_unusable_trials(results: SweepResults) -> pd.DataFrame:
     """Return every trial without a usable result, and why; those that have not run last."""
     rows, runs = [], results.runs.rename(columns=SHORT_NAMES)
     for trial in runs.sort_values("status", key=lambda column: column == "missing", kind="stable").to_dict("records"):
@@ -139,13 +139,13 @@ def tabulate_unusable_trials(results: Results) -> pd.DataFrame:
             if not lacking:
                 continue
             halved = results.rule.halves and not trial["halves"]
-            cause = f"{trial['status']} without {MISSING_HALVES_TEXT if halved else join_names(lacking)}"
+            cause = f"{trial['status']} without {MISSING_HALF_METRICS_TEXT if halved else join_names(lacking)}"
         rows.append(
             {
                 "Trial": trial["id"],
-                "Split": format_setting(trial["split"]),
+                "Split": format_configuration_value(trial["split"]),
                 **describe_settings(trial),
-                "Seed": format_setting(trial["seed"]),
+                "Seed": format_configuration_value(trial["seed"]),
                 "Status": trial["status"].replace("_", " "),
                 "Cause": cause,
             }
@@ -163,5 +163,5 @@ def tabulate_reference_models(models: pd.DataFrame, goals: Goals) -> pd.DataFram
     numbers = {column.metric: column.head for column in goals.columns}
     names = {"split": "Split", "role": "Role", **numbers, "model.path": "Model"}
     names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}
-    formats = {name: format_number if name in numbers else format_setting for name in names}
+    formats = {name: format_number if name in numbers else format_configuration_value for name in names}
     return pd.DataFrame({names[name]: [formats[name](value) for value in models[name]] for name in names}, dtype="str")

@@ -9,7 +9,7 @@ import pandas as pd
 from markupsafe import Markup
 from pandas.io.formats.style import Styler
 
-BOLD_NOTES = {
+BOLD_RULE_NOTES = {
     "method": "Bold: the best of a method's rows in a column, as printed; a utility of 0 never is.",
     "column": "Bold: the best method of a column, as printed; a utility of 0 never is.",
 }
@@ -24,7 +24,7 @@ LATEX_ESCAPES = str.maketrans(
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A printed number. `marks`: signs that the notes explain; `spread`: ` ± SD (n = N)`; `beside`: below it."""
 
     text: str
@@ -35,8 +35,8 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table as printed: `cells` holds a `Cell` under heads of one or more levels; `notes` stand below it."""
+class PrintedTable:
+    """A table as printed: `cells` holds a `TableCell` under heads of one or more levels; `notes` stand below it."""
 
     cells: pd.DataFrame
     notes: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Table:
         return Markup(_style(self.cells, _html, html.escape, "&emsp;").to_html(exclude_styles=True))
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: PrintedTable) -> str:
     """Return a pipe table, heads of all levels in one line, and its notes as paragraphs."""
     texts = table.cells.map(_markdown)
     texts.columns = pd.Index([" ".join(head) for head in table.cells.columns])
@@ -55,7 +55,7 @@ def to_markdown(table: Table) -> str:
     return "\n".join([f"{text}\n", *(f"{note}\n" for note in table.notes)])
 
 
-def to_latex(table: Table) -> str:
+def to_latex(table: PrintedTable) -> str:
     """Return a booktabs tabular, and its notes below it."""
     styler = _style(table.cells, _latex, _escape_tex, r"\quad ")
     columns = "l" + "r" * table.cells.shape[1]
@@ -65,7 +65,7 @@ def to_latex(table: Table) -> str:
     return f"% needs \\usepackage{{booktabs}}\n{tabular}{rest}"
 
 
-def _style(cells: pd.DataFrame, write: Callable[[Cell], str], escape: Callable[[str], str], indent: str) -> Styler:
+def _style(cells: pd.DataFrame, write: Callable[[TableCell], str], escape: Callable[[str], str], indent: str) -> Styler:
     """Return a styler of the cells; what a method is combined with stands indented under it."""
     styler = cells.rename_axis(columns=[*[None] * (cells.columns.nlevels - 1), "Method"]).style
     styler.format(write).format_index(escape, axis="columns")
@@ -73,12 +73,12 @@ def _style(cells: pd.DataFrame, write: Callable[[Cell], str], escape: Callable[[
     return styler
 
 
-def _markdown(cell: Cell) -> str:
+def _markdown(cell: TableCell) -> str:
     text = f"**{cell.text}**" if cell.bold else cell.text
     return text + cell.marks + cell.spread + (f" ({cell.beside})" if cell.beside else "")
 
 
-def _latex(cell: Cell) -> str:
+def _latex(cell: TableCell) -> str:
     text = rf"\textbf{{{_escape_tex(cell.text)}}}" if cell.bold else _escape_tex(cell.text)
     text += (rf"\textsuperscript{{{_escape_tex(cell.marks)}}}" if cell.marks else "") + _escape_tex(cell.spread)
     if not cell.beside:
@@ -88,7 +88,7 @@ def _latex(cell: Cell) -> str:
     )
 
 
-def _html(cell: Cell) -> str:
+def _html(cell: TableCell) -> str:
     text = f"<strong>{cell.text}</strong>" if cell.bold else cell.text
     text += f"<sup>{cell.marks}</sup>" if cell.marks else ""
     text += f'<span class="sd">{cell.spread}</span>' if cell.spread else ""

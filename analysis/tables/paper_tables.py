@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from analysis import labels, paper
-from analysis.stats.sweep_results import MIXTURE_CHECK_COLUMNS, RUNS_SOURCE, Results, join_sweep_frames
-from analysis.tables.markdown_latex import BOLD_NOTES, Cell, Table, to_latex, to_markdown
-from analysis.tables.table_definitions import LAYOUTS, Layout, make_uwc_layout
+from analysis.stats.sweep_results import RUNS_TABLE_NAME, UWC_CHECK_METRICS, SweepResults, join_sweep_frames
+from analysis.tables.markdown_latex import BOLD_RULE_NOTES, PrintedTable, TableCell, to_latex, to_markdown
+from analysis.tables.table_definitions import LAYOUTS, Layout, find_or_make_uwc_layout
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.storage.folder_storage import resolve_path_inside
 
@@ -19,7 +19,7 @@ ROW_KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "met
 """The columns that tell the numbers of a table apart; `setting` is the value of gamma or tau where that varies."""
 MISPRINT_MARK = "¶"
 UNEQUAL_MARK = "†"
-UNEQUAL_NOTE = (
+UNEQUAL_UTILITY_NOTE = (
     f"{UNEQUAL_MARK} not at equal MU: a seed missed the target, keeps more than it without any mixing (w = 1), or has "
     "an MU that is not monotone in w (then the largest w at the target was taken). The CSV says which."
 )
@@ -31,7 +31,7 @@ class FilledTable:
     """A table of a sweep or of the paper: its layout, what is printed, and the numbers of `select_table_rows`."""
 
     layout: Layout
-    table: Table
+    table: PrintedTable
     numbers: pd.DataFrame
 
     @property
@@ -50,11 +50,11 @@ class FilledTable:
 
 def fill_table(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> FilledTable:
     """Return a layout's table of a tidy frame; `beside`: with the paper's number in each cell."""
-    ours, numbers = bool((frame["table"] == RUNS_SOURCE).all()), select_table_rows(layout, frame, beside)
-    return FilledTable(layout, lay_out_table(layout, numbers, ours), numbers)
+    ours, numbers = bool((frame["table"] == RUNS_TABLE_NAME).all()), select_table_rows(layout, frame, beside)
+    return FilledTable(layout, make_printed_table(layout, numbers, ours), numbers)
 
 
-def fill_paper_tables(sweeps: Mapping[str, Results], beside: bool = False) -> list[FilledTable]:
+def fill_paper_tables(sweeps: Mapping[str, SweepResults], beside: bool = False) -> list[FilledTable]:
     """Return the paper's tables that sweeps of one benchmark fill, by what they varied, in the paper's order."""
     runs = pd.concat([one.runs for one in sweeps.values()]).reindex(columns=["benchmark.dialect"])
     beside = beside and set(runs["benchmark.dialect"].dropna()) <= {"paper"}  # others do not compare with its numbers
@@ -110,7 +110,7 @@ def find_layouts(frame: pd.DataFrame) -> list[Layout]:
         line, axis = ["split", "method", LAYOUTS[name].held_setting], LAYOUTS[name].axis
         filled[name] = any(gru.groupby(line)[axis].nunique() > 1)
     found = [LAYOUTS[name] for name, fills in filled.items() if fills and name.startswith(benchmark)]
-    return [*found, *(make_uwc_layout(str(name)) for name in rows.loc[mixed, "method"].unique())]
+    return [*found, *(find_or_make_uwc_layout(str(name)) for name in rows.loc[mixed, "method"].unique())]
 
 
 def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.DataFrame:
@@ -122,7 +122,7 @@ def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False)
     rows = _select(layout, frame)
     forms = {measure.metric: measure.form for measure in layout.measures}
     pairs = zip(rows["value"].tolist(), rows["metric"], strict=True)
-    rows["printed"] = [labels.format_by_spec(value, forms.get(metric, ".4f")) for value, metric in pairs]
+    rows["printed"] = [labels.format_number_by_spec(value, forms.get(metric, ".4f")) for value, metric in pairs]
     values: Any = pd.to_numeric(rows["printed"], errors="coerce")
     rows["bold"] = _mark_best(layout, rows, values)
     rows["paper"] = rows["difference"] = math.nan
@@ -151,7 +151,7 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
         rows.loc[~rows["chosen"], ["value", "sd", "strength"]] = math.nan
         rows.loc[~rows["chosen"], "n"] = 0
         rows = rows.sort_values("chosen", ascending=False, kind="stable").drop_duplicates(ROW_KEY).sort_index()
-    shown = [*layout.metrics, *[*MIXTURE_CHECK_COLUMNS, "weight"] * layout.mixed]
+    shown = [*layout.metrics, *[*UWC_CHECK_METRICS, "weight"] * layout.mixed]
     return rows.loc[rows["metric"].isin(shown)].reset_index(drop=True)
 
 
@@ -178,7 +178,7 @@ def _mark_best(layout: Layout, rows: pd.DataFrame, values: pd.Series) -> pd.Seri
     return (score == groups.transform("max")) & groups.transform("count").gt(1) & ~lost
 
 
-def lay_out_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> Table:
+def make_printed_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> PrintedTable:
     """Return the rows of `select_table_rows` as a table. `ours`: of runs."""
     counts = rows.loc[~rows["method"].isin(labels.REFERENCE_LABELS) & (rows["n"] > 0), "n"].mode()
     usual = int(counts.max()) if ours and len(counts) else None  # how many seeds most numbers rest on
@@ -199,11 +199,11 @@ def lay_out_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> Table:
     if not layout.axis:  # above `w/ GRU` stands its method
         keys = pd.concat([keys, keys.assign(rectifier="none")])
     lines, columns = _sort_keys(keys, layout), _sort_keys(shown[across], layout)
-    grid = [[cells.get((line, column), Cell(labels.DASH)) for column in columns] for line in lines]
+    grid = [[cells.get((line, column), TableCell(labels.DASH)) for column in columns] for line in lines]
     heads = [_label_row(dict(zip(down, line, strict=True)), layout) for line in lines]
-    doubts = [UNEQUAL_NOTE] * any(UNEQUAL_MARK in cell.marks for cell in cells.values())
+    doubts = [UNEQUAL_UTILITY_NOTE] * any(UNEQUAL_MARK in cell.marks for cell in cells.values())
     notes = (*_list_notes(layout, rows, usual), *doubts, *layout.notes)
-    return Table(pd.DataFrame(grid, index=heads, columns=_head_columns(columns, layout)), notes)
+    return PrintedTable(pd.DataFrame(grid, index=heads, columns=_head_columns(columns, layout)), notes)
 
 
 def _sort_keys(keys: pd.DataFrame, layout: Layout) -> list[tuple[str, ...]]:
@@ -229,7 +229,7 @@ def _label_row(key: Mapping[str, str], layout: Layout) -> str:
         head = next(measure.head for measure in layout.measures if measure.metric == key["metric"])
         return f"{labels.describe_method(key['method'], 'gru')}, {head}"
     share = f" ({float(key['target']):.0%})" if key["target"] else ""
-    return labels.table_row_label(key["method"], key["rectifier"]) + share
+    return labels.format_table_row_label(key["method"], key["rectifier"]) + share
 
 
 def _head_columns(columns: list[tuple[str, ...]], layout: Layout) -> pd.MultiIndex:
@@ -243,20 +243,20 @@ def _head_columns(columns: list[tuple[str, ...]], layout: Layout) -> pd.MultiInd
     return pd.MultiIndex.from_tuples(heads, names=[None] * (2 + several))
 
 
-def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubt: str, compared: bool) -> Cell:
+def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubt: str, compared: bool) -> TableCell:
     """Return a number's cell. `usual`: how many seeds the notes state; `compared`: with the paper's number."""
     if row["printed"] == labels.DASH:
-        return Cell(labels.DASH)
+        return TableCell(labels.DASH)
     form = next(measure.form for measure in layout.measures if measure.metric == row["metric"])
     unusual = usual is not None and row["n"] != usual and row["method"] not in labels.REFERENCE_LABELS
-    spread = "" if pd.isna(row["sd"]) else f" ± {labels.format_by_spec(row['sd'], form)}"
+    spread = "" if pd.isna(row["sd"]) else f" ± {labels.format_number_by_spec(row['sd'], form)}"
     spread += f" (n = {row['n']})" if unusual else ""
     sign = MISPRINT_MARK if isinstance(row["misprint"], str) else ""
     if not compared:
-        return Cell(row["printed"], bool(row["bold"]), doubt + sign, spread)
+        return TableCell(row["printed"], bool(row["bold"]), doubt + sign, spread)
     change = "" if pd.isna(row["paper"]) else f", {format(row['difference'], f'+z{form}')}"
-    beside = f"paper {labels.format_by_spec(row['paper'], form)}{sign}{change}"
-    return Cell(row["printed"], bool(row["bold"]), doubt, spread, beside)
+    beside = f"paper {labels.format_number_by_spec(row['paper'], form)}{sign}{change}"
+    return TableCell(row["printed"], bool(row["bold"]), doubt, spread, beside)
 
 
 def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[str]:
@@ -267,7 +267,7 @@ def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[s
         if any((rows["n"] != usual) & (rows["n"] > 0) & ~rows["method"].isin(labels.REFERENCE_LABELS)):
             notes[-1] = f"{notes[-1][:-1]} where no other n is given."
         if any(rows["bold"]):
-            notes.append(BOLD_NOTES[layout.compared])
+            notes.append(BOLD_RULE_NOTES[layout.compared])
     fixed = rows.loc[rows["at"] != ""].drop_duplicates("method")
     if len(fixed):
         values = [f"{labels.method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]

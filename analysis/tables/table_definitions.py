@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from analysis.labels import REFERENCE_LABELS, MetricColumn, method_label
 from analysis.stats.chosen_settings import describe_report_rule
-from analysis.stats.sweep_results import Results
+from analysis.stats.sweep_results import SweepResults
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ LAYOUTS["tofu_uwc_npo"] = replace(
 """All of the paper's tables, by their names in `analysis.paper`."""
 
 
-def make_uwc_layout(method: str) -> Layout:
+def find_or_make_uwc_layout(method: str) -> Layout:
     """Return the layout of a method's UWC table; the paper has those of GA and NPO. MU is held equal, so never bold."""
     table, caption = f"tofu_uwc_{method}", f"TOFU at equal utility (UWC): {method_label(method)}"
     return LAYOUTS.get(table) or replace(LAYOUTS["tofu_uwc_ga"], table=table, caption=caption, methods=(method,))
 
 
-def make_main_layout(results: Results) -> Layout:
+def make_main_layout(results: SweepResults) -> Layout:
     """Return the layout of a report's main table: one row for each method and under it those with a rectifier."""
     return Layout(
         table="main",

@@ -11,9 +11,9 @@ import pandas as pd
 from scipy import stats
 
 from analysis.load.trials import load, open_storage, references
-from analysis.stats.significance import adjust_holm, paired_t_test
-from trainables.robustness.attacks import read_trial_recovery
-from trainables.storage.sweep_file import list_stored_sweeps
+from analysis.stats.significance import adjust_p_values_holm, paired_t_test
+from trainables.robustness.attacks import read_trial_recoveries
+from trainables.storage.sweep_file import map_sweep_labels_to_names
 
 HERE = Path(__file__).parent
 CELL, BUDGET = ["method", "rectifier"], 0.95
@@ -28,10 +28,10 @@ def read_trials(storage: str) -> pd.DataFrame:
     left: after the worst relearning, less that of the retain model after its own worst.
     """
     store, rows = open_storage(storage), []
-    for label in list_stored_sweeps(store):
+    for label in map_sweep_labels_to_names(store):
         models = references(label, store).set_index("role")
         for trial in load(label, store).to_dict("records"):
-            attacks = [one for one in read_trial_recovery(trial["id"], store) if one["attack"] == "sweep"]
+            attacks = [one for one in read_trial_recoveries(trial["id"], store) if one["attack"] == "sweep"]
             balanced = trial.get("objective.retain_coefficient") == "balanced"
             for attack in attacks:
                 row = {"method": trial["method"].removesuffix("_gd"), "objective": trial["method"]}
@@ -78,14 +78,14 @@ def tabulate(trials: pd.DataFrame) -> pd.DataFrame:
             p = tested["p"] if tested and other == "none" else p
         rows.append(row | {"Holm p": p})
     found = pd.DataFrame(rows)
-    found["Holm p"] = adjust_holm(found["Holm p"]).map(lambda p: "" if np.isnan(p) else f"{p:.2g}")
+    found["Holm p"] = adjust_p_values_holm(found["Holm p"]).map(lambda p: "" if np.isnan(p) else f"{p:.2g}")
     return found
 
 
 def read_retrained_band(storage: str) -> tuple[float, float]:
     """Return the lowest and the highest utility of the retain models of all seeds, as shares of the target model's."""
     store = open_storage(storage)
-    models = references(next(iter(list_stored_sweeps(store))), store).set_index("role")["model_utility"]
+    models = references(next(iter(map_sweep_labels_to_names(store))), store).set_index("role")["model_utility"]
     shares = models.loc[["retain", "retrained"]] / models["original"]
     return shares.min(), shares.max()
 

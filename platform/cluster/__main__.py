@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from platform.cluster.account import create_aws_resources
+from platform.cluster.account import prepare_aws_account
 from platform.cluster.check import find_cluster_file_problems, load_cluster_file
 from platform.schedule.ray_environment import ensure_ray_token
 from trainables.common import cli
@@ -44,7 +44,7 @@ def print_cluster_file_problems(path: str) -> int:
     return 0
 
 
-def print_environment(path: str) -> int:
+def print_head_environment(path: str) -> int:
     """Print what the shells of the head need, so that the commands as typed there use this cluster."""
     provider = load_cluster_file(path).provider
     if not provider.get("storage"):
@@ -62,8 +62,8 @@ def print_environment(path: str) -> int:
     return 0
 
 
-ACTIONS = {"check": print_cluster_file_problems, "environment": print_environment, "account": create_aws_resources}
+ACTIONS = {"check": print_cluster_file_problems, "environment": print_head_environment, "account": prepare_aws_account}
 
 
 if __name__ == "__main__":
-    cli.make_app(main)()
+    cli.make_typer_app(main)()

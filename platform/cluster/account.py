@@ -18,7 +18,7 @@ EC2_TRUST_STATEMENT = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaw
 EC2_POLICY = "AmazonEC2FullAccess"  # as Ray's own head has: it starts, tags and ends machines
 
 
-def create_aws_resources(path: str) -> int:
+def prepare_aws_account(path: str) -> int:
     """Make what a cluster file names and an account lacks; print the group. Raises InputError with what AWS refuses."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError

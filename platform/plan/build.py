@@ -4,17 +4,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform.plan import overrides
-from platform.plan.costs import check_memory_fits, list_memory_needs_by_study
+from platform.plan.costs import check_memory_fits, estimate_memory_by_study
 from platform.plan.models import (
     ModelFinder,
     PlannedEvaluation,
     make_path_absolute,
-    read_model_config,
+    read_config_or_recipe,
     resolve_benchmark,
 )
 from platform.plan.plan import Plan
 from platform.plan.spaces import STRATEGIES, ModelsBySplit, StudySpace, list_known_trials, list_study_spaces
-from search_spaces.schema.sweep import STUDY_PATHS, Range, Sweep
+from search_spaces.schema.sweep import STUDY_AXIS_PATHS, Range, Sweep
 from trainables import benchmarks as kinds
 from trainables.benchmarks import evaluation, own
 from trainables.benchmarks.own import row_files
@@ -81,7 +81,7 @@ def make_plan(
         sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
         spaces = list_study_spaces(sweep, strategy, benchmarks, used)
     problems = ProblemCollector()
-    problems.collect_from(kinds.choose_goals, next(iter(benchmarks.values())), sweep.search.goals)
+    problems.collect_from(kinds.choose_search_goals, next(iter(benchmarks.values())), sweep.search.goals)
     problems.collect_from(_check_stress, sweep)
     every = [space.study for space in spaces]
     spaces = problems.collect_from(overrides.filter_study_spaces, spaces, only or []) or spaces
@@ -91,7 +91,7 @@ def make_plan(
     shape, needs = _check_trials(sweep, trials, models, problems)
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
-    recipes = models.order_recipes({ref.model.path for ref in references})
+    recipes = models.list_needed_recipes({ref.model.path for ref in references})
     return Plan(
         sweep=sweep,
         strategy=strategy,
@@ -137,7 +137,7 @@ def _list_requests(sweep: Sweep) -> Sweep:
         return sweep
     if sweep.forget is not None:
         raise InputError("give either forget or requests: each file in the folder requests is what one request forgets")
-    splits = tuple(row_files.list_request_files(sweep.requests))
+    splits = tuple(row_files.map_request_splits_to_files(sweep.requests))
     if sweep.splits not in (splits, (own.OWN_SPLIT,)):
         raise InputError(
             "benchmark.split, requests: each file is a split; run the first ones by --only benchmark.split="
@@ -184,7 +184,7 @@ def _resolve_data_and_models(sweep: Sweep, store: Storage) -> tuple[dict[str, Be
     problems.collect_from(templates.check_template_name, sweep.benchmark.template)
     benchmarks = {split: problems.collect_from(resolve_benchmark, sweep, split, store) for split in sweep.splits}
     for name in ("target", "baseline", "models"):
-        problems.collect_from(ModelFinder(sweep, store, sweep.benchmark).check_given_folder, name)
+        problems.collect_from(ModelFinder(sweep, store, sweep.benchmark).check_model_location, name)
     problems.raise_if_any()
     models = ModelFinder(sweep, store, next(iter(benchmarks.values())))
     found = {split: problems.collect_from(models.find_references, benchmark) for split, benchmark in benchmarks.items()}
@@ -210,19 +210,19 @@ def _check_trials(
 ) -> tuple[ModelShape | None, dict[str, memory.MemoryFit]]:
     """Return the sizes of the trials' model, and what memory they need. Raises InputError with every problem."""
     for trial in (trial for trial in trials if METHODS[trial.method].steers):
-        depth = read_model_config(trial.target, models.recipes).get("num_hidden_layers")
+        depth = read_config_or_recipe(trial.target, models.recipes).get("num_hidden_layers")
         settings = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
         if isinstance(depth, int):  # which is not known of a model that is not fetched
             problems.collect_from(method_constants.check_rmu_layer, settings.layer, depth)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if "idk" in METHODS[trial.method].reads):
         problems.collect_from(kinds.get_benchmark(benchmark.name).check_rows_are_questions, benchmark)
     for name in sorted({trial.method for trial in trials if METHODS[trial.method].custom}):
-        problems.collect_from(custom.load_custom_part, name, "make")
+        problems.collect_from(custom.load_custom_method, name, "make")
     for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):
-        problems.collect_from(custom.load_custom_part, name, "Rectifier")
-    sizes = read_model_config(trials[0].target, models.recipes) if trials else {}
+        problems.collect_from(custom.load_custom_method, name, "Rectifier")
+    sizes = read_config_or_recipe(trials[0].target, models.recipes) if trials else {}
     shape = memory.parse_model_shape(sizes) if sizes else sweep.backbone.shape if sweep.backbone else None
-    needs = list_memory_needs_by_study(trials, shape)
+    needs = estimate_memory_by_study(trials, shape)
     problems.collect_from(check_memory_fits, needs)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
         points = kinds.get_benchmark(benchmark.name).count_forget_points(benchmark)
@@ -237,9 +237,9 @@ def _check_trials(
 def _check_stress(sweep: Sweep) -> None:
     """Raise InputError on attacks that cannot be made."""
     if stress := sweep.stress.attacks:
-        attacks.check_benchmark(sweep.benchmark, "stress.attacks")
-        names = attacks.choose_attacks(stress, "stress.attacks")
-        attacks.check_learning_rate(names, sweep.stress.lr, "stress.lr")
+        attacks.check_benchmark_can_be_attacked(sweep.benchmark, "stress.attacks")
+        names = attacks.resolve_attack_names(stress, "stress.attacks")
+        attacks.check_relearning_rate(names, sweep.stress.lr, "stress.lr")
     elif sweep.stress.lr is not None:
         raise InputError("stress.lr: no attack is asked for; add --set stress.attacks=all")
 
@@ -274,7 +274,7 @@ def _without_axes(sweep: Sweep) -> Sweep:
     for path, axis in sweep.axes.items():
         section, _, name = path.rpartition(".")
         own: Any = sweep if not section else changed.get(section, getattr(sweep, section, None))
-        if path in STUDY_PATHS or not hasattr(own, name) or getattr(own, name) in axis:
+        if path in STUDY_AXIS_PATHS or not hasattr(own, name) or getattr(own, name) in axis:
             continue
         value = axis.low if isinstance(axis, Range) else axis[0]
         changed |= {section: own.model_copy(update={name: value})} if section else {name: value}

@@ -19,7 +19,7 @@ from trainables.benchmarks.own import model_answers, row_files
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
 from trainables.config.settings import KV_CACHE_FACTOR, Benchmark, ModelShape, Resources, Training
-from trainables.config.shared_artifacts import ModelRecipe, find_direction_of_trial
+from trainables.config.shared_artifacts import ModelRecipe, make_direction_recipe
 from trainables.config.trial import Trial
 from trainables.training import memory, sampling
 
@@ -27,13 +27,13 @@ MEMORY_ADVICE = (
     "more ranks (--set resources.ranks=N), --set resources.precision=bf16, resources.gradient_checkpointing=true, "
     "resources.offload_optimizer=true, resources.micro_batch=none, training.lora_rank=8"
 )
-REACHED_PEAK_SHARE, REACHED_BANDWIDTH_SHARE = 0.3, 0.5
+REACHED_PEAK_SHARE, GENERATION_SHARE_OF_BANDWIDTH = 0.3, 0.5
 """The shares of a GPU's dense peak that training reaches (measured), and of its bandwidth that generation reaches."""
 CPU_CORE_RATES = {"bf16": 80e9, "fp32": 52e9, "bandwidth": 10e9, "launch": 10e-6}
 """Of a CPU's core (measured): operations and bytes a second, seconds for a launch."""
-CPU_INFO_FILE, BF16_FLAGS = Path("/proc/cpuinfo"), ("avx512_bf16", "amx_bf16", "bf16")
+CPU_INFO_FILE, CPU_BF16_FLAGS = Path("/proc/cpuinfo"), ("avx512_bf16", "amx_bf16", "bf16")
 """Where Linux says what a CPU can do, and the words without which bf16 is taken to be as fast as fp32."""
-LAYER_LAUNCHES, LAUNCH_SECONDS = (39, 72), 33e-6
+LAUNCHES_PER_LAYER, GPU_SECONDS_PER_LAUNCH = (39, 72), 33e-6
 """Operations that a Llama's layer launches, forward and backward (counted); seconds for one beside a GPU (measured)."""
 MAX_NEW_TOKENS, PROMPT_AND_ANSWER_TOKENS, CPU_TOKENS = 200, 256, 1024
 """Tokens that a row is given at most, those of such a row with its prompt, and those of a pass where nothing is set."""
@@ -43,7 +43,7 @@ a token that an evaluation reads, by a tokenizer and ROUGE."""
 AUTHOR_ROWS, GENERAL_ROWS = 4000, 200
 """Rows of TOFU's authors, and of the others that a model is made from."""
 NVIDIA_GPU_FOLDER = Path("/proc/driver/nvidia/gpus")
-GPU_RATES: dict[str, dict[str, float]] = {
+GPU_DATA_SHEETS: dict[str, dict[str, float]] = {
     "A100": {"bf16": 312e12, "fp32": 19.5e12, "bandwidth": 2.0e12, "memory": 40e9},
     "H100": {"bf16": 989e12, "fp32": 67e12, "bandwidth": 3.35e12, "memory": 80e9},
     "H200": {"bf16": 989e12, "fp32": 67e12, "bandwidth": 4.8e12, "memory": 141e9},
@@ -53,13 +53,13 @@ GPU_RATES: dict[str, dict[str, float]] = {
 """Dense operations a second by precision, bytes a second of the memory, and its least size: the maker's data sheets."""
 
 
-def find_gpu_name() -> str | None:
-    """Return the name of this machine's first GPU if it is one of GPU_RATES."""
+def find_local_gpu_name() -> str | None:
+    """Return the name of this machine's first GPU if it is one of GPU_DATA_SHEETS."""
     models = [path.read_text().replace(" ", "") for path in sorted(NVIDIA_GPU_FOLDER.glob("*/information"))]
-    return next((name for name in GPU_RATES if models and name in models[0]), None)
+    return next((name for name in GPU_DATA_SHEETS if models and name in models[0]), None)
 
 
-def convert_memory_need_to_json(study: str, fit: memory.MemoryFit) -> dict[str, Any]:
+def convert_memory_fit_to_json(study: str, fit: memory.MemoryFit) -> dict[str, Any]:
     split, method, rectifier = study.rsplit("/", 2)
     parts = asdict(fit.peak)
     parts = parts.pop("states") | parts
@@ -81,7 +81,7 @@ def check_memory_fits(needs: Mapping[str, memory.MemoryFit]) -> None:
     if not tight:
         return
     study, fit = max(tight.items(), key=lambda need: need[1].peak.total)
-    worst = convert_memory_need_to_json(study, fit)
+    worst = convert_memory_fit_to_json(study, fit)
     parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in worst["bytes"].items() if size >= 5e7)
     more = f"; {len(tight) - 1} other kinds of trials do not fit either" if len(tight) > 1 else ""
     size = math.ceil(fit.peak.total / memory.USABLE_SHARE / 1e9)
@@ -93,7 +93,7 @@ def check_memory_fits(needs: Mapping[str, memory.MemoryFit]) -> None:
     )
 
 
-def list_memory_needs_by_study(trials: Sequence[Trial], shape: ModelShape | None) -> dict[str, memory.MemoryFit]:
+def estimate_memory_by_study(trials: Sequence[Trial], shape: ModelShape | None) -> dict[str, memory.MemoryFit]:
     """Return the memory that trials need; nothing if the model's sizes are not known before it is fetched."""
     if shape is None:
         return {}
@@ -113,11 +113,11 @@ def estimate_device_rates(resources: Resources) -> dict[str, float]:
     """Return the operations (by precision) and bytes a second of a rank's device, and the seconds for a launch."""
     if not resources.gpus:
         known = set(CPU_INFO_FILE.read_text().split()) if CPU_INFO_FILE.is_file() else set()
-        rates = CPU_CORE_RATES | ({} if known & {*BF16_FLAGS} else {"bf16": CPU_CORE_RATES["fp32"]})
+        rates = CPU_CORE_RATES | ({} if known & {*CPU_BF16_FLAGS} else {"bf16": CPU_CORE_RATES["fp32"]})
         return {name: rate if name == "launch" else rate * resources.cpus for name, rate in rates.items()}
-    part, peak = min(1.0, resources.gpus), GPU_RATES[resources.gpu_name or find_gpu_name() or "A100"]
-    shares = {"bf16": REACHED_PEAK_SHARE, "fp32": REACHED_PEAK_SHARE, "bandwidth": REACHED_BANDWIDTH_SHARE}
-    return {"launch": LAUNCH_SECONDS} | {name: part * share * peak[name] for name, share in shares.items()}
+    part, peak = min(1.0, resources.gpus), GPU_DATA_SHEETS[resources.gpu_name or find_local_gpu_name() or "A100"]
+    shares = {"bf16": REACHED_PEAK_SHARE, "fp32": REACHED_PEAK_SHARE, "bandwidth": GENERATION_SHARE_OF_BANDWIDTH}
+    return {"launch": GPU_SECONDS_PER_LAUNCH} | {name: part * share * peak[name] for name, share in shares.items()}
 
 
 def estimate_training_seconds(
@@ -129,7 +129,7 @@ def estimate_training_seconds(
     if trial.task_vector is not None:
         return once * points * tokens * (trial.task_vector.steps + 2) * each
     needs, rectifier = METHODS[trial.method].needs, RECTIFIERS[trial.rectifier.name]
-    retain_passes = (RETAIN_PASS in rectifier.needs or "retain_multiplier" in needs) + memory.trial_has_retain_term(
+    retain_passes = (RETAIN_PASS in rectifier.needs or "retain_multiplier" in needs) + memory.trial_has_retain_loss(
         trial
     )
     if (trial.rectifier.parts or rectifier.parts) <= 1:
@@ -139,7 +139,7 @@ def estimate_training_seconds(
         padded = max(tokens, memory.find_loss_padding_length(trial)) / tokens
         passes += (2 / once + ("frozen_on_forget" not in needs)) * padded
     batch = trial.training.batch_size
-    launching = -(-batch // trial.resources.ranks // rows) * shape.layers * sum(LAYER_LAUNCHES) * rates["launch"]
+    launching = -(-batch // trial.resources.ranks // rows) * shape.layers * sum(LAUNCHES_PER_LAYER) * rates["launch"]
     return sampling.count_steps(trial.training, points) * passes * max(once * batch * tokens * each, launching)
 
 
@@ -162,7 +162,7 @@ def estimate_evaluation_seconds(
         count += part * ((sampling.count_steps(trial.training, points) - 1) // trial.training.eval_every) / shared
     budget = resources.evaluation_tokens or (memory.MAX_PASS_TOKENS if resources.gpus else memory.CPU_PASS_TOKENS)
     operations = 2 * shape.parameter_count / rates[precision]
-    launching = shape.layers * LAYER_LAUNCHES[0] * rates["launch"]
+    launching = shape.layers * LAUNCHES_PER_LAYER[0] * rates["launch"]
     weights = shape.parameter_count * memory.WEIGHT_BYTES[precision] / rates["bandwidth"]
     waves = math.ceil(size.generated / MAX_NEW_TOKENS / max(1, KV_CACHE_FACTOR * budget // PROMPT_AND_ANSWER_TOKENS))
     reading = max(size.read * operations, math.ceil(size.read / budget) * launching)
@@ -170,7 +170,7 @@ def estimate_evaluation_seconds(
     return count * (reading + generating + size.read * SECONDS_PER_TEXT_TOKEN)
 
 
-def estimate_text_sizes(
+def estimate_training_and_eval_text(
     sweep: Sweep, benchmark: Benchmark, training: Training
 ) -> tuple[TrainingSize, EvaluationTokens]:
     """Return how much text a trial trains on and an evaluation reads; of authors that a sweep invents, too."""
@@ -190,17 +190,17 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
 
     The known trials of an Optuna study stand for all that it is to have.
     """
-    known, total, rates = plan.trials_by_study(), 0.0, estimate_device_rates(plan.sweep.resources)
+    known, total, rates = plan.group_trials_by_study(), 0.0, estimate_device_rates(plan.sweep.resources)
     load = LOAD_SECONDS + shape.parameter_count * memory.WEIGHT_BYTES[plan.sweep.resources.precision] / DISK_BYTE_RATE
     trained: set[str] = set()
     for trial in plan.trials:
         share = plan.planned[trial.study()] / len(known[trial.study()])
-        text, asked = estimate_text_sizes(plan.sweep, trial.benchmark, trial.training)
+        text, asked = estimate_training_and_eval_text(plan.sweep, trial.benchmark, trial.training)
         if text.points is None:
             return None
         on_cpu = max(1, int(CPU_TOKENS / text.mean))
         rows = plan.needs[trial.study()].micro_batch if trial.resources.gpus else on_cpu
-        made = find_direction_of_trial(trial)  # trials that differ by their strength alone share it
+        made = make_direction_recipe(trial)  # trials that differ by their strength alone share it
         key = made.id() if made else trial.id()
         if key not in trained:
             trained.add(key)
@@ -211,7 +211,7 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
     return total
 
 
-def estimate_model_making_seconds(
+def estimate_preparation_seconds(
     plan: Plan, shape: ModelShape, recipes: Sequence[ModelRecipe], evaluations: int
 ) -> float:
     """Return the seconds for models, those from one base side by side, and evaluations of target and retain models.
@@ -219,7 +219,7 @@ def estimate_model_making_seconds(
     A model that is to answer neutral prompts does that, too, and one that is written is measured again.
     """
     first, authors, rates = plan.trials[0], plan.sweep.fictional, estimate_device_rates(plan.sweep.resources)
-    text, asked = estimate_text_sizes(plan.sweep, first.benchmark, first.training)
+    text, asked = estimate_training_and_eval_text(plan.sweep, first.benchmark, first.training)
     count, rows = authors.authors * authors.questions if authors else AUTHOR_ROWS, max(1, int(CPU_TOKENS / text.mean))
     plain = Trial(method="ga", target=first.target, resources=first.resources)
     trained = {recipe.base: plain.model_copy(update={"training": recipe.training}) for recipe in recipes}

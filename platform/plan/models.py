@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search_spaces.schema.sweep import OWN_FILE_FIELDS, ModelTraining, Sweep
+from search_spaces.schema.sweep import OWN_SWEEP_FILE_FIELDS, SmallModelRecipe, Sweep
 from trainables import benchmarks as kinds
-from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
+from trainables.benchmarks.base import TARGET_IS_OWN_REFERENCE
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
-from trainables.common.typed_paths import describe_folder, exists, expand_home, is_file, is_folder, quote_path
+from trainables.common.typed_paths import describe_folder, expand_home, is_file, is_folder, path_exists, quote_path
 from trainables.config.settings import FICTION_PREFIX, Benchmark, Model, Training
 from trainables.config.shared_artifacts import ModelRecipe, evaluation_id
 from trainables.data import raw_rows
@@ -56,7 +56,7 @@ class ModelFinder:
         split, precision, role = benchmark.split, self.sweep.resources.precision, self.kind.retain_role(benchmark.split)
         retain = self.find_model(role) if role else None
         target = self.find_model(self.kind.TARGET)
-        first = RETAIN_MODEL_ITSELF if self.kind.REFERENCE == "original" else None
+        first = TARGET_IS_OWN_REFERENCE if self.kind.REFERENCE == "original" else None
         retain_id = evaluation_id(retain, benchmark, None, precision) if retain else first
         found = [PlannedEvaluation("original", split, target, evaluation_id(target, benchmark, retain_id, precision))]
         if retain and retain_id:
@@ -99,7 +99,7 @@ class ModelFinder:
             lacks = f"{lacking}; put each model into its own folder there"
         raise InputError(f"models: {folder} has no {lacks}; it has {describe_folder(folder)}")
 
-    def check_given_folder(self, name: str) -> None:
+    def check_model_location(self, name: str) -> None:
         """Raise InputError if the folder of `target`, `baseline` or `models` is wrong."""
         place = getattr(self.sweep, name)
         if place is None:
@@ -109,7 +109,7 @@ class ModelFinder:
         elif not is_folder(make_path_absolute(place)):
             raise InputError(f"models: no folder {quote_path(place)}")
 
-    def order_recipes(self, model_paths: set[str]) -> tuple[ModelRecipe, ...]:
+    def list_needed_recipes(self, model_paths: set[str]) -> tuple[ModelRecipe, ...]:
         """Return the recipes that these models need, each after the one it starts from, as they were planned."""
         needed = set(model_paths)
         for path, recipe in reversed(self.recipes.items()):
@@ -165,7 +165,7 @@ class ModelFinder:
             f"here; give checkpoints: --set {folders}"
         )
 
-    def _require_model_training(self) -> ModelTraining:
+    def _require_model_training(self) -> SmallModelRecipe:
         if self.sweep.model_training is None:
             raise InputError(f"sweep {self.sweep.name}: no way to make its models; give a folder: --set models=DIR")
         return self.sweep.model_training
@@ -222,7 +222,7 @@ def make_path_absolute(path: str) -> str:
     return os.path.abspath(os.path.expanduser(path))
 
 
-def read_model_config(model: Model, recipes: Mapping[str, ModelRecipe]) -> dict[str, Any]:
+def read_config_or_recipe(model: Model, recipes: Mapping[str, ModelRecipe]) -> dict[str, Any]:
     """Return config.json of a model, or of what its recipe makes it from; empty for a model that is not fetched."""
     while model.path in recipes:
         recipe = recipes[model.path]
@@ -255,10 +255,10 @@ def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
 def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
     """Return where further parts of the data are, local ones as absolute paths. Raises InputError."""
     at = dict(source.split("=", 1) for source in sweep.benchmark.sources)
-    given = {name: place for name in OWN_FILE_FIELDS if (place := getattr(sweep, name)) is not None}
+    given = {name: place for name in OWN_SWEEP_FILE_FIELDS if (place := getattr(sweep, name)) is not None}
     if sweep.benchmark.name == "own":
         if place := given.pop("requests", None):
-            given |= row_files.list_request_files(place)[split]
+            given |= row_files.map_request_splits_to_files(place)[split]
         at |= given
         known = {"target": sweep.target or sweep.models, **at}
         missing = [name for name in ("target", "forget") if not known.get(name)]
@@ -268,9 +268,9 @@ def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
         if auto == model_answers.AUTO_RETAIN:
             models = ModelFinder(sweep, store, sweep.benchmark)
             asked = models.find_model(models.kind.TARGET), sweep.benchmark.template, sweep.resources.precision
-            answers = store.data_folder(model_answers.make_answers_id(*asked)) / model_answers.ANSWERS_FILE
+            answers = store.data_folder(model_answers.make_answers_id(*asked)) / model_answers.ANSWERS_FILE_NAME
             at |= {model_answers.ANSWERS_PART: str(answers), "retain": further}
     elif named := [*given, *(["baseline"] if sweep.baseline else [])]:
         raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN_USAGE}")
-    here = {part: make_path_absolute(place) if exists(place) else place for part, place in at.items() if place}
+    here = {part: make_path_absolute(place) if path_exists(place) else place for part, place in at.items() if place}
     return tuple(f"{part}={place}" for part, place in sorted(here.items()))

@@ -13,14 +13,14 @@ from pydantic import ValidationError
 import search_spaces.backbones
 from platform.plan.spaces import StudySpace, find_nearest_value, format_setting_as_typed
 from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.sweep import STUDY_PATHS, Axis, Range, Sweep, list_allowed_axis_paths, parse_axis
+from search_spaces.schema.sweep import STUDY_AXIS_PATHS, Axis, Range, Sweep, list_allowed_axis_paths, parse_axis
 from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.regular_files import parse_yaml, read_text
 from trainables.common.typed_paths import expand_home
 from trainables.config.method_tables import GAMMA_AND_TAU
 from trainables.config.settings import FrozenSettings
-from trainables.config.trial import has_effect
+from trainables.config.trial import setting_has_effect
 
 RANGE_PATTERN = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
 SWEEP_DEFAULTS = {name: field.default for name, field in Sweep.model_fields.items()}
@@ -45,7 +45,7 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
             axis = _parse_axis(path, text, sweep)
             if axis is not None:
                 axes[path], document["axes"][path] = text, axis
-            one = isinstance(axis, tuple) and len(axis) == 1 and path not in (*STUDY_PATHS, *STRENGTH_PATHS)
+            one = isinstance(axis, tuple) and len(axis) == 1 and path not in (*STUDY_AXIS_PATHS, *STRENGTH_PATHS)
             if axis is None or (one and path.split(".")[0] in SWEEP_SECTIONS):
                 _set_field(document, path, text)  # trials that do not read an axis have the field, too
         except ValueError as error:
@@ -69,8 +69,8 @@ def _check_effect(sweep: Sweep, axes: Mapping[str, str]) -> None:
     for path, text in axes.items():
         axis = sweep.axes[path]
         checked = isinstance(axis, Range) or len(axis) > 1 or path == "rectifier.gamma"
-        read = any(has_effect(path, *cell, sweep.axes) for cell in itertools.product(methods, rectifiers))
-        if path not in STUDY_PATHS and checked and not read:
+        read = any(setting_has_effect(path, *cell, sweep.axes) for cell in itertools.product(methods, rectifiers))
+        if path not in STUDY_AXIS_PATHS and checked and not read:
             raise InputError(
                 f"--set {path}={text}: an axis that no trial reads, with method {', '.join(methods)} and "
                 f"rectifier.name {', '.join(rectifiers)} (gamma: of rules other than gru with rectifier.memory=average)"
@@ -81,13 +81,13 @@ def _parse_axis(path: str, text: str, sweep: Sweep) -> Axis | None:
     """Return the axis that is typed; None for one value of what the sweep does not vary. Raises ValueError."""
     if path not in list_allowed_axis_paths():
         return None
-    found = RANGE_PATTERN.fullmatch(text) if path not in STUDY_PATHS else None
+    found = RANGE_PATTERN.fullmatch(text) if path not in STUDY_AXIS_PATHS else None
     if found:
         try:
             return parse_axis(path, Range(_parse_number(found[2]), _parse_number(found[3]), log=bool(found[1])))
         except ValueError as error:
             raise ValueError(f"{path}={text}: {str(error).removeprefix(f'{path}: ')}") from error
-    values = text.split(",") if path in STUDY_PATHS else _parse_values(text)
+    values = text.split(",") if path in STUDY_AXIS_PATHS else _parse_values(text)
     if len(values) == 1 and path not in (*sweep.axes, *STRENGTH_PATHS) and path.split(".")[0] in SWEEP_SECTIONS:
         return None
     return parse_axis(path, values)

@@ -37,7 +37,7 @@ class Plan:
     """The studies that `--only` leaves out."""
 
     @property
-    def largest_memory_need(self) -> tuple[str, MemoryFit] | None:
+    def largest_memory_fit(self) -> tuple[str, MemoryFit] | None:
         """Return the study whose trials need most, and what they need."""
         return max(self.needs.items(), key=lambda need: need[1].peak.total, default=None)
 
@@ -45,7 +45,7 @@ class Plan:
     def name(self) -> str:
         return f"{self.sweep.name}-{self.hash}"
 
-    def trials_by_study(self) -> dict[str, list[Trial]]:
+    def group_trials_by_study(self) -> dict[str, list[Trial]]:
         found: dict[str, list[Trial]] = {}
         for trial in self.trials:
             found.setdefault(trial.study(), []).append(trial)
@@ -54,7 +54,7 @@ class Plan:
     @cached_property
     def planned(self) -> dict[str, int]:
         """Return how many trials of each study are to be run in all starts."""
-        points = {name: len(known) for name, known in self.trials_by_study().items()}
+        points = {name: len(known) for name, known in self.group_trials_by_study().items()}
         if self.budget is None:
             return points
         sizes = {name: self.spaces[name].size if self.spaces[name].has_ranges else points[name] for name in points}
@@ -69,7 +69,7 @@ class Plan:
         """Return a trial's readable name, with its values on the sweep's axes."""
         return trial.label(path for path, axis in self.sweep.axes.items() if isinstance(axis, Range) or len(axis) > 1)
 
-    def backbone_name(self) -> str:
+    def find_backbone_name(self) -> str:
         """Return the name of the sweep's backbone if the target model has its sizes; else an empty text."""
         named, vocabulary = self.sweep.backbone, {"vocabulary": 0, "tied": False}  # which fine-tuning may extend
         if named is None or self.shape is None:

@@ -8,17 +8,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from search_spaces.schema.sweep import SECTIONS, STUDY_PATHS, Axis, Range, Sweep, rectifier_requires_value
+from search_spaces.schema.sweep import SECTIONS, STUDY_AXIS_PATHS, Axis, Range, Sweep, rectifier_requires_gamma_or_tau
 from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError
 from trainables.config.method_tables import GAMMA_AND_TAU, METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluationFile
-from trainables.config.trial import Trial, check_runnable, has_effect
+from trainables.config.trial import Trial, check_trial_runnable, setting_has_effect
 from trainables.data import idk_answers
 from trainables.methods import method_constants
 
 STRATEGIES = ("grid", "paper", "optuna")
-NORMALISE_PATH = "task_vector.normalise"
+NORMALISE_SETTING_PATH = "task_vector.normalise"
 ModelsBySplit = Mapping[str, tuple[Model, RetainEvaluationFile | None]]
 """Target model and retain evaluation of each split, None where the benchmark has no retain model."""
 Point = Mapping[str, Any]
@@ -68,18 +68,18 @@ class StudySpace:
             trial = Trial.model_validate(chosen)
         except ValidationError as error:
             raise InputError(f"sweep {self.sweep}: {describe_invalid_settings(error)}") from error
-        check_runnable(trial)
-        method_constants.check_retain_counted_once(
+        check_trial_runnable(trial)
+        method_constants.check_rectifier_fits_retain_terms(
             trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split
         )
         return trial
 
-    def list_points(self) -> Iterator[dict[str, Any]]:
+    def iterate_points(self) -> Iterator[dict[str, Any]]:
         """Yield every point of axes without ranges, the last axis the fastest."""
         for values in itertools.product(*(dict.fromkeys(axis) for axis in self.axes.values())):  # type: ignore[arg-type]
             yield dict(zip(self.axes, values, strict=True))
 
-    def find_trial(self, trial: Trial) -> Trial | None:
+    def remake_trial(self, trial: Trial) -> Trial | None:
         """Return this space's trial of the same id, with its own resources, None if it has none."""
         point = {path: get_by_path(trial, path) for path in self.axes}
         if not all(point[path] in axis for path, axis in self.axes.items()):
@@ -107,7 +107,7 @@ def format_setting_as_typed(value: Any) -> str:
 
 def _count(axis: Axis) -> int | None:
     if isinstance(axis, Range):
-        return int(axis.high - axis.low) + 1 if axis.is_whole else None
+        return int(axis.high - axis.low) + 1 if axis.has_whole_numbers else None
     return len(set(axis))
 
 
@@ -118,7 +118,7 @@ def find_nearest_value(axis: Axis, value: Any) -> Any:
     if isinstance(axis, Range):
         middle = math.sqrt(axis.low * axis.high) if axis.log else (axis.low + axis.high) / 2
         near = min(max(middle if value is None else value, axis.low), axis.high)
-        return round(near) if axis.is_whole else near
+        return round(near) if axis.has_whole_numbers else near
     numbers = [one for one in axis if isinstance(one, int | float)]
     if isinstance(value, int | float) and numbers:
         return min(numbers, key=lambda one: abs(one - value))
@@ -152,7 +152,7 @@ def list_known_trials(spaces: Iterable[StudySpace], sweep: Sweep, strategy: str)
     trials: dict[str, Trial] = {}
     for space in spaces:
         first = [space.published] if strategy == "optuna" else []
-        for point in (*first, *([] if space.has_ranges else space.list_points())):
+        for point in (*first, *([] if space.has_ranges else space.iterate_points())):
             trial = space.make_trial(point)
             trials.setdefault(trial.id(), trial)
     splits, seeds = list(sweep.splits), sweep.axes["seed"]
@@ -181,11 +181,11 @@ def _make_space(
     axes = {
         path: axis
         for path, axis in sweep.axes.items()
-        if path not in STUDY_PATHS and has_effect(path, method, rectifier, sweep.axes)
+        if path not in STUDY_AXIS_PATHS and setting_has_effect(path, method, rectifier, sweep.axes)
     }
     published = _apply_published(sweep, strategy, study, axes)
     for path, axis in axes.items():
-        if not isinstance(axis, Range) and rectifier_requires_value(rectifier, path):
+        if not isinstance(axis, Range) and rectifier_requires_gamma_or_tau(rectifier, path):
             axes[path] = tuple(value for value in axis if value is not None)
     if () in axes.values():
         return None
@@ -257,12 +257,12 @@ def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], a
     else:
         found = {path: getattr(choice, name) for name in GAMMA_AND_TAU if (path := f"rectifier.{name}") in axes}
     for path, value in list(found.items()):
-        if rectifier_requires_value(rectifier, path) and value is None:
+        if rectifier_requires_gamma_or_tau(rectifier, path) and value is None:
             found.pop(path)
             continue
         varies_gamma_or_tau = takes == GAMMA_AND_TAU and sweep.varied
         if path not in axes or (path not in sweep.varied if varies_gamma_or_tau else strategy == "paper"):
             axes[path] = (value,)
-    if strength and choice.normalise and NORMALISE_PATH in axes:
-        found[NORMALISE_PATH] = choice.normalise
+    if strength and choice.normalise and NORMALISE_SETTING_PATH in axes:
+        found[NORMALISE_SETTING_PATH] = choice.normalise
     return found

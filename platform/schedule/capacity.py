@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from platform.plan.costs import GPU_RATES, find_gpu_name
+from platform.plan.costs import GPU_DATA_SHEETS, find_local_gpu_name
 from platform.plan.plan import Plan
-from platform.schedule.ray_environment import LOCAL_RAY, resolve_address
+from platform.schedule.ray_environment import LOCAL_RAY, resolve_ray_address
 from trainables.config.settings import Resources
 from trainables.training.memory import USABLE_SHARE, WEIGHT_BYTES, read_usable_machine_memory
 
@@ -20,7 +20,7 @@ TOLERANCE = 1e-6
 CPU_LIMIT_FILE = Path("/sys/fs/cgroup/cpu.max")
 DEVICE_FOLDER = Path("/dev")
 MAX_TRIALS_PER_GPU = 4
-TRIAL_CPUS, TRIAL_HOST_BYTES, USABLE_HOST_MEMORY_SHARE = 2, 4e9, 0.8
+TRIAL_CPUS, HOST_BYTES_PER_GPU_TRIAL, USABLE_HOST_MEMORY_SHARE = 2, 4e9, 0.8
 """CPUs and bytes beside two copies of its weights that a trial on a GPU keeps busy, and of the memory what all take."""
 
 
@@ -54,7 +54,7 @@ def count_ranks_that_fit(node: NodeKind, wanted: Resources) -> int:
     return min(count, int(node.gpus / wanted.gpus + TOLERANCE)) if wanted.gpus else count
 
 
-def fits_on_one_node(kinds: Iterable[NodeKind], wanted: Resources) -> bool:
+def trial_fits_on_one_node(kinds: Iterable[NodeKind], wanted: Resources) -> bool:
     """Return whether some node holds all ranks of a trial."""
     return any(kind.most and count_ranks_that_fit(kind, wanted) >= wanted.ranks for kind in kinds)
 
@@ -62,7 +62,7 @@ def fits_on_one_node(kinds: Iterable[NodeKind], wanted: Resources) -> bool:
 def count_parallel_trials(kinds: Sequence[NodeKind], wanted: Resources) -> int:
     """Return how many trials all nodes hold at a time: each on one node if some node holds one, else across nodes."""
     each = [(kind.most, count_ranks_that_fit(kind, wanted)) for kind in kinds]
-    if fits_on_one_node(kinds, wanted):
+    if trial_fits_on_one_node(kinds, wanted):
         return sum(most * (ranks // wanted.ranks) for most, ranks in each)
     return sum(most * ranks for most, ranks in each) // wanted.ranks
 
@@ -101,7 +101,7 @@ def read_autoscaler_limits(file: Path) -> AutoscalerLimits:
     return AutoscalerLimits(most, types, sum(node.get("min_workers", 0) for node in nodes.values()))
 
 
-def count_local_cpus() -> int:
+def count_usable_cpus() -> int:
     """Return the CPUs that this process may use: a job of Slurm's or a container's are some of the machine's."""
     found = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     quota, _, period = CPU_LIMIT_FILE.read_text().partition(" ") if CPU_LIMIT_FILE.is_file() else ("max", "", "")
@@ -115,11 +115,11 @@ def count_local_gpus() -> int:
     return found if visible is None else min(found, len([part for part in visible.split(",") if part.strip()]))
 
 
-def describe_local_shortages(wanted: Resources, address: str | None) -> list[str]:
+def describe_missing_cpus_and_gpus(wanted: Resources, address: str | None) -> list[str]:
     """Return what a trial asks for beyond this machine, in words; nothing where a cluster runs it."""
-    if resolve_address(address) != LOCAL_RAY:
+    if resolve_ray_address(address) != LOCAL_RAY:
         return []
-    found = {"gpus": count_local_gpus(), "cpus": count_local_cpus()}
+    found = {"gpus": count_local_gpus(), "cpus": count_usable_cpus()}
     asked = {"gpus": wanted.gpus * wanted.ranks, "cpus": wanted.cpus * wanted.ranks}
     elsewhere = "--cluster FILE runs it on one that has them"
     return [
@@ -131,23 +131,23 @@ def describe_local_shortages(wanted: Resources, address: str | None) -> list[str
 
 def estimate_parallel_trials(wanted: Resources, trials: int, max_concurrent: int | None, address: str | None) -> int:
     """Return how many of `trials` run at a time at least: a cluster's size is not known before it is asked."""
-    here = NodeKind(count_local_cpus(), count_local_gpus(), 1)
-    count = count_parallel_trials([here], wanted) if resolve_address(address) == LOCAL_RAY else max_concurrent or 1
+    here = NodeKind(count_usable_cpus(), count_local_gpus(), 1)
+    count = count_parallel_trials([here], wanted) if resolve_ray_address(address) == LOCAL_RAY else max_concurrent or 1
     return max(1, min(count, max_concurrent or count, trials))
 
 
-def share_gpu_among_trials(plan: Plan, address: str | None) -> Resources:
+def choose_gpu_share(plan: Plan, address: str | None) -> Resources:
     """Return a plan's resources with the part of a GPU that fills it: one, a half, a third or a quarter.
 
     Trials keep their micro-batch; there are CPUs and memory of this machine for all of them, and no more than there are
     trials. A cluster's GPUs, and those of unknown memory, stay whole.
     """
-    wanted, largest, gpus = plan.sweep.resources, plan.largest_memory_need, count_local_gpus() or 1
-    name, most = wanted.gpu_name or find_gpu_name(), 1.0
-    size = wanted.gpu_memory or (GPU_RATES[name]["memory"] / 1e9 if name else None)
-    if size and largest and plan.shape and wanted.ranks == 1 and resolve_address(address) == LOCAL_RAY:
+    wanted, largest, gpus = plan.sweep.resources, plan.largest_memory_fit, count_local_gpus() or 1
+    name, most = wanted.gpu_name or find_local_gpu_name(), 1.0
+    size = wanted.gpu_memory or (GPU_DATA_SHEETS[name]["memory"] / 1e9 if name else None)
+    if size and largest and plan.shape and wanted.ranks == 1 and resolve_ray_address(address) == LOCAL_RAY:
         memory = USABLE_HOST_MEMORY_SHARE * read_usable_machine_memory() / gpus
-        room = memory / (TRIAL_HOST_BYTES + 2 * WEIGHT_BYTES[wanted.precision] * plan.shape.parameter_count)
-        cpus, trials = count_local_cpus() / gpus / max(TRIAL_CPUS, wanted.cpus), -(-sum(plan.planned.values()) // gpus)
+        room = memory / (HOST_BYTES_PER_GPU_TRIAL + 2 * WEIGHT_BYTES[wanted.precision] * plan.shape.parameter_count)
+        cpus, trials = count_usable_cpus() / gpus / max(TRIAL_CPUS, wanted.cpus), -(-sum(plan.planned.values()) // gpus)
         most = min(MAX_TRIALS_PER_GPU, USABLE_SHARE * size * 1e9 / largest[1].least, cpus, room, trials)
     return wanted.model_copy(update={"share_gpus": False, "gpus": 1 / max(1, int(most))})

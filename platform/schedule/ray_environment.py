@@ -10,7 +10,7 @@ from pathlib import Path
 from trainables.common.process_identity import identify_self, is_process_alive
 from trainables.storage.atomic_files import read_json, write_json
 
-RAY_SETTINGS = {
+RAY_ENVIRONMENT_DEFAULTS = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
@@ -36,8 +36,8 @@ RAY_TOKEN_FILE = "~/.ray/auth_token"
 
 def set_ray_environment(address: str | None) -> None:
     """Set what Ray reads when it is imported: one that starts here answers this user alone and serves no metrics."""
-    os.environ.update({name: value for name, value in RAY_SETTINGS.items() if name not in os.environ})
-    if resolve_address(address) == LOCAL_RAY:
+    os.environ.update({name: value for name, value in RAY_ENVIRONMENT_DEFAULTS.items() if name not in os.environ})
+    if resolve_ray_address(address) == LOCAL_RAY:
         ensure_ray_token()
         # Processes ahead of any work lack the settings of a start, and `init` waits without end if they cannot start.
         os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
@@ -59,14 +59,14 @@ def _make_ray_folder() -> str:
     return folder
 
 
-def remove_ray_folder() -> None:
+def remove_own_ray_folder() -> None:
     """Remove the folder of a Ray that this process has started and shut down."""
     folder = Path(os.environ.get("RAY_TMPDIR", ""))
     if (read_json(folder / RAY_FOLDER_OWNER_FILE) or {}).get("pid") == os.getpid():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def resolve_address(address: str | None) -> str:
+def resolve_ray_address(address: str | None) -> str:
     """Return the address of the Ray to join, or LOCAL_RAY."""
     return address or os.environ.get("RAY_ADDRESS") or LOCAL_RAY
 

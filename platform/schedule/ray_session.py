@@ -22,10 +22,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from platform.schedule import capacity
 from platform.schedule.capacity import AutoscalerLimits
-from platform.schedule.ray_environment import LOCAL_RAY, RAY_SETTINGS, resolve_address
+from platform.schedule.ray_environment import LOCAL_RAY, RAY_ENVIRONMENT_DEFAULTS, resolve_ray_address
 from trainables.common import cli, provenance
 from trainables.common.deadlines import ANSWER_TIMEOUT, CONNECT_TIMEOUT, NOTICE_SECONDS, START_TIMEOUT, call_within
-from trainables.common.errors import InputError, last_error_line
+from trainables.common.errors import InputError, last_line_of_error
 from trainables.config.settings import Resources
 
 BOOTSTRAP_FILE = Path("~/ray_bootstrap_config.yaml")
@@ -34,29 +34,29 @@ KUBERAY_VARIABLE = "RAY_CLUSTER_NAME"
 NODE_WAIT_SECONDS = 120.0
 HEAD_RETRY_SECONDS, INTERRUPTED_SHUTDOWN_SECONDS = 20.0, 2.0
 """How long Ray's head may be away (Ray ends this process after 60 s, without a word), and Ray's end after Ctrl-C."""
-MAX_TRIAL_RESTARTS = 2
+MAX_RESTARTS_WITHOUT_PROGRESS = 2
 """How often a trial whose process died runs again, from its last checkpoint, without coming further."""
 RAYLET_CHECK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Placement:
+class TrialPlacement:
     """How many trials run at a time, and Ray's placement strategy for the ranks of one."""
 
     slots: int
     strategy: str
 
 
-def start_session(address: str | None) -> AutoscalerLimits:
+def join_or_start_ray(address: str | None) -> AutoscalerLimits:
     """Join the cluster at `address`, or start one here; return what it may add. Raises InputError or RayError."""
-    place = resolve_address(address)
+    place = resolve_ray_address(address)
     on_terminate = signal.getsignal(signal.SIGTERM)
     path = f"{provenance.CODE_ROOT}{os.pathsep}${{PYTHONPATH}}"  # Ray fills in the node's, which may bring packages
-    env = {"PYTHONPATH": path, **{name: os.environ[name] for name in RAY_SETTINGS}}
+    env = {"PYTHONPATH": path, **{name: os.environ[name] for name in RAY_ENVIRONMENT_DEFAULTS}}
     host, _, port = place.removeprefix("ray://").rpartition(":")
     try:
         if host:  # Ray itself would ask for 14 minutes where nobody listens
-            check_head_responds(f"{host}:{port}")
+            check_ray_head_responds(f"{host}:{port}")
         with contextlib.chdir(provenance.CODE_ROOT):  # workers import from this folder before any other
             ray.init(
                 address=place,
@@ -64,7 +64,7 @@ def start_session(address: str | None) -> AutoscalerLimits:
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 include_dashboard=False if place == LOCAL_RAY else None,
-                num_cpus=capacity.count_local_cpus() if place == LOCAL_RAY else None,
+                num_cpus=capacity.count_usable_cpus() if place == LOCAL_RAY else None,
             )
     except Exception as error:  # Ray raises no narrower one where its processes take too long to start
         if place != LOCAL_RAY and isinstance(error, OSError | ValueError | OverflowError):
@@ -76,7 +76,7 @@ def start_session(address: str | None) -> AutoscalerLimits:
     return capacity.read_autoscaler_limits(BOOTSTRAP_FILE) if on_head and place != LOCAL_RAY else AutoscalerLimits()
 
 
-def check_head_responds(place: str) -> None:
+def check_ray_head_responds(place: str) -> None:
     """Raise OSError where nobody listens or answers as Ray does: its own client would wait longer, deaf to Ctrl-C."""
     host, _, port = place.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT).close()
@@ -90,7 +90,7 @@ def report_lost_head(place: str, resume: str) -> None:
     for wait in (0.0, HEAD_RETRY_SECONDS):
         time.sleep(wait)
         try:
-            check_head_responds(place)
+            check_ray_head_responds(place)
         except OSError:
             continue
         return
@@ -98,7 +98,7 @@ def report_lost_head(place: str, resume: str) -> None:
     sys.exit()  # ends this thread alone; Ray ends the process a minute later
 
 
-def wait_for_nodes(growth: AutoscalerLimits, print_line: Callable[[str], None]) -> None:
+def wait_for_minimum_nodes(growth: AutoscalerLimits, print_line: Callable[[str], None]) -> None:
     """Wait up to NODE_WAIT_SECONDS for the nodes that the cluster always has, which join within seconds of `ray up`."""
     expected = 1 + growth.least
     end, waiting = time.monotonic() + NODE_WAIT_SECONDS, False
@@ -112,7 +112,7 @@ def wait_for_nodes(growth: AutoscalerLimits, print_line: Callable[[str], None]) 
         time.sleep(1.0)
 
 
-def check_ray_nodes(print_line: Callable[[str], None]) -> None:
+def check_nodes_start_processes(print_line: Callable[[str], None]) -> None:
     """Run a task on every node that is there. Raises RayError if none ends well: trials would wait without end."""
     hosts = {}
     for node in (node for node in ray.nodes() if node["Alive"]):
@@ -128,7 +128,7 @@ def check_ray_nodes(print_line: Callable[[str], None]) -> None:
         try:
             ray.get(one)
         except ray.exceptions.RayError as error:
-            bad[hosts[one]] = f" ({last_error_line(error)})"
+            bad[hosts[one]] = f" ({last_line_of_error(error)})"
     if bad:
         problem = f"no process started within {START_TIMEOUT:.0f} s on {', '.join(map(''.join, bad.items()))}"
         if len(bad) == len(hosts):
@@ -139,7 +139,7 @@ def check_ray_nodes(print_line: Callable[[str], None]) -> None:
         print_line(f"warning: {problem}; trials wait for other nodes")
 
 
-def end_session() -> None:
+def shut_down_ray() -> None:
     """Shut Ray down; where one of its processes has stopped, which Ray would wait for, kill those started here."""
     try:
         seconds = INTERRUPTED_SHUTDOWN_SECONDS if isinstance(sys.exception(), KeyboardInterrupt) else CONNECT_TIMEOUT
@@ -153,17 +153,17 @@ def end_session() -> None:
 
 def choose_placement(
     growth: AutoscalerLimits, wanted: Resources, max_concurrent: int | None, print_line: Callable[[str], None]
-) -> Placement:
+) -> TrialPlacement:
     """Return how Tune places trials; the ranks of one share a node wherever some node holds them all.
 
     Raises InputError where the cluster cannot hold a trial: Tune would wait without end.
     """
     kinds = capacity.list_node_kinds(ray.nodes(), growth)
-    count, packed = capacity.count_parallel_trials(kinds, wanted), capacity.fits_on_one_node(kinds, wanted)
+    count, packed = capacity.count_parallel_trials(kinds, wanted), capacity.trial_fits_on_one_node(kinds, wanted)
     if KUBERAY_VARIABLE in os.environ:  # what its autoscaler may start is not known here
         if max_concurrent is None:
             print_line("KubeRay may start nodes for more trials at a time: --max-concurrent N says for how many")
-        return Placement(max_concurrent or max(1, count), "STRICT_PACK" if packed else "PACK")
+        return TrialPlacement(max_concurrent or max(1, count), "STRICT_PACK" if packed else "PACK")
     if not count:
         each = f"{wanted.cpus} CPUs and {wanted.gpus:g} GPUs" if wanted.gpus else f"{wanted.cpus} CPUs"
         raise InputError(
@@ -176,10 +176,10 @@ def choose_placement(
             f"warning: no node holds the {wanted.ranks} ranks of a trial; they run across nodes, and every step "
             "waits for the network between them"
         )
-    return Placement(slots, "STRICT_PACK" if packed else "PACK")
+    return TrialPlacement(slots, "STRICT_PACK" if packed else "PACK")
 
 
-class RayletWatch(Callback):
+class RayFailureCallback(Callback):
     """Raises RayError out of Tune's loop if Ray's process here has died: Tune would wait for its trials for ever.
 
     Counts a trial's failures anew when it comes further than ever: one that dies at the same step is given up.
@@ -206,7 +206,7 @@ class RayletWatch(Callback):
             trial.run_metadata.num_failures = 0
 
 
-def read_tune_error(trial: Any) -> str:
+def read_trial_error(trial: Any) -> str:
     """Return what Tune has noted of a trial's end in Ray's session, which is not in the storage: it may be full."""
     path = trial.error_file
     text = Path(path).read_text(encoding="utf-8") if path and Path(path).is_file() else "its process died"

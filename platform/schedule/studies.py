@@ -9,16 +9,16 @@ from optuna.distributions import BaseDistribution, FloatDistribution, IntDistrib
 from optuna.distributions import CategoricalDistribution as Unordered
 
 from platform.plan.spaces import StudySpace, find_nearest_value, get_by_path
-from search_spaces.schema.sweep import Axis, Range, Search
+from search_spaces.schema.sweep import Axis, OptunaSearchSettings, Range
 from trainables import benchmarks
 from trainables.benchmarks.selection import pick_half_metrics
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 
-FAILED_STATE = optuna.trial.TrialState.FAIL
-DEFAULT_SEARCH = Search()
+OPTUNA_FAILED_STATE = optuna.trial.TrialState.FAIL
+DEFAULT_SEARCH = OptunaSearchSettings()
 UTILITY_FLOOR_CONSTRAINT = "floor"
-MAX_PROPOSALS = 200
+MAX_KNOWN_PROPOSALS_IN_A_ROW = 200
 """Proposals in a row that were tried before, after which a space with ranges is taken to be searched."""
 GoalValues = tuple[float, ...] | None
 """The benchmark's goals in a trial, on TOFU FQ and MU, turned so that more is better; None: it has no numbers.
@@ -26,20 +26,20 @@ GoalValues = tuple[float, ...] | None
 They are of the rows that the selection rule goes by: with `selection.halves` not of those that are reported."""
 STARTUP_TRIALS = 5
 """Trials of a study that are drawn at random before its sampler learns from them."""
-SAMPLERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
+SAMPLER_FACTORIES: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
     "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS, multivariate=True),
     "gp": lambda seed: optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS),
     "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
 }
 
 
-def read_goal_values(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> GoalValues:
+def compute_goal_gains(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> GoalValues:
     """Return the goals of a result, or of a document with its `metrics` and `halves`; `names`: of search.goals."""
-    goals = benchmarks.choose_goals(trial.benchmark, names)
+    goals = benchmarks.choose_search_goals(trial.benchmark, names)
     return benchmarks.orient_goal_values(trial.benchmark.name, pick_half_metrics(document, trial.selection), goals)
 
 
-class OptunaParameters:
+class OptunaParameterSpace:
     """A space's axes of several values, as Optuna sees them: ranges, places of ordered numbers, choices of words."""
 
     def __init__(self, space: StudySpace) -> None:
@@ -67,7 +67,7 @@ class OptunaParameters:
                 point[path] = axis[value]
             else:
                 short = float(f"{value:.4g}")  # as people type and read it
-                point[path] = value if axis.is_whole else min(max(short, axis.low), axis.high)
+                point[path] = value if axis.has_whole_numbers else min(max(short, axis.low), axis.high)
         return point
 
     def grid_distance(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
@@ -93,12 +93,12 @@ def _is_ordered(path: str, values: Any) -> bool:
 def _distribution(path: str, axis: Axis) -> BaseDistribution:
     if not isinstance(axis, Range):
         return IntDistribution(0, len(axis) - 1) if _is_ordered(path, axis) else Unordered(range(len(axis)))
-    if axis.is_whole:
+    if axis.has_whole_numbers:
         return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
     return FloatDistribution(axis.low, axis.high, log=axis.log)
 
 
-class Study:
+class OptunaStudy:
     """One Optuna study of one study of the sweep: every goal's gain maximised, no point twice.
 
     First come points that an earlier start left `unfinished`, and the published one. `known`: it, and the trials of a
@@ -113,18 +113,18 @@ class Study:
         finished: Mapping[str, GoalValues],
         unfinished: Container[str] = (),
         *,
-        search: Search = DEFAULT_SEARCH,
+        search: OptunaSearchSettings = DEFAULT_SEARCH,
         floor: float | None = None,
     ) -> None:
         self.space, self.budget, self.search, self.floor = space, budget, search, floor
         self.trials = {trial.id(): trial for trial in known}
-        self.parameters = OptunaParameters(space)
+        self.parameters = OptunaParameterSpace(space)
         self.running: dict[str, optuna.Trial] = {}
         self.asked = {key for key in self.trials if key in finished}
-        goals = benchmarks.choose_goals(known[0].benchmark, search.goals)
+        goals = benchmarks.choose_search_goals(known[0].benchmark, search.goals)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-        sampler = SAMPLERS[search.sampler](known[0].seed + len(self.asked))
+        sampler = SAMPLER_FACTORIES[search.sampler](known[0].seed + len(self.asked))
         self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=sampler)
         for key in filter(finished.__contains__, self.trials):
             self.running[key] = self._enqueue(key)
@@ -156,7 +156,7 @@ class Study:
         proposed = self.running.pop(key)
         if goals is not None and self.floor is not None:
             proposed.set_constraint(UTILITY_FLOOR_CONSTRAINT, self.floor - goals[-1])
-        self.study.tell(proposed, goals, state=FAILED_STATE if goals is None else None)
+        self.study.tell(proposed, goals, state=OPTUNA_FAILED_STATE if goals is None else None)
 
     def _enqueue(self, key: str) -> optuna.Trial:
         """Return Optuna's trial of a point that was chosen here."""
@@ -164,8 +164,8 @@ class Study:
         return self.study.ask(self.parameters.distributions)
 
     def _search(self) -> tuple[str, optuna.Trial] | None:
-        """Return what Optuna proposes in a space with ranges, None where nothing is new in MAX_PROPOSALS proposals."""
-        for _ in range(MAX_PROPOSALS):
+        """Return what Optuna proposes in a space with ranges, None after MAX_KNOWN_PROPOSALS_IN_A_ROW known ones."""
+        for _ in range(MAX_KNOWN_PROPOSALS_IN_A_ROW):
             proposed = self.study.ask(self.parameters.distributions)
             try:
                 trial = self.space.make_trial(self.parameters.decode(proposed.params))
@@ -174,7 +174,7 @@ class Study:
             if trial is not None and trial.id() not in self.asked:
                 self.trials[trial.id()] = trial
                 return trial.id(), proposed
-            self.study.tell(proposed, state=FAILED_STATE)
+            self.study.tell(proposed, state=OPTUNA_FAILED_STATE)
         return None
 
     def _search_grid(self) -> tuple[str, optuna.Trial]:
@@ -183,6 +183,6 @@ class Study:
         places = {key: self.parameters.encode(trial) for key, trial in self.trials.items() if key not in self.asked}
         key = min(places, key=lambda key: self.parameters.grid_distance(places[key], proposed.params))
         if places[key] != proposed.params:
-            self.study.tell(proposed, state=FAILED_STATE)
+            self.study.tell(proposed, state=OPTUNA_FAILED_STATE)
             proposed = self._enqueue(key)
         return key, proposed

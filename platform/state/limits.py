@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from platform.state.lock import call_periodically
+from platform.state.lock import call_periodically_in_thread
 from platform.state.trial_outcomes import count_trial_gpus, normalise_failure_cause
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import parse_json_object, read_json, write_json
@@ -17,7 +17,7 @@ from trainables.storage.folder_storage import Storage
 FIRST_TRIALS_WATCHED = 5
 """A sweep stops if this many trials end first and all of them fail for the same cause."""
 PREPARATION_KEY = "preparation"
-GPU_SECONDS_NOTE_INTERVAL = 10.0
+SPENT_GPU_NOTE_SECONDS = 10.0
 """Between two notes of what is spent: a driver that is killed forgets no more than these."""
 
 
@@ -38,18 +38,18 @@ class SweepStopper:
     unwritable: str | None = None
     """Why nothing can be written to the storage, not even that a trial failed."""
 
-    def trial_started(self, trial: Trial) -> None:
+    def count_started_trial(self, trial: Trial) -> None:
         """Count a trial. One that starts again after its process died runs since its first start."""
         self.begun = time.monotonic() if self.begun is None else self.begun
         self.running.setdefault(trial.id(), (time.monotonic(), count_trial_gpus(trial.resources)))
 
-    def trial_ended(self, trial_id: str, result: Mapping[str, Any]) -> None:
+    def count_ended_trial(self, trial_id: str, result: Mapping[str, Any]) -> None:
         self._stop_counting(trial_id)
         if len(self.first_results) < FIRST_TRIALS_WATCHED:
             self.first_results.append(result)
 
     @contextlib.contextmanager
-    def count_preparation(self, size: float) -> Iterator[None]:
+    def count_gpu_time_of_preparation(self, size: float) -> Iterator[None]:
         """Count the block, which makes what trials share, as a trial on `size` GPUs."""
         self.running[PREPARATION_KEY] = (time.monotonic(), size)
         try:
@@ -68,7 +68,7 @@ class SweepStopper:
         return (self.spent + sum((now - started) * size for started, size in list(self.running.values()))) / 3600
 
     @property
-    def fails_alike(self) -> bool:
+    def first_trials_failed_alike(self) -> bool:
         """Whether all trials that ended first failed, for one cause."""
         causes = {
             normalise_failure_cause(dict(result)) if result["status"] in FAILED_STATUSES else None
@@ -81,7 +81,7 @@ class SweepStopper:
         """Why no further trial may begin; None: it may."""
         if self.unwritable:
             return f"the storage takes nothing more: {self.unwritable}"
-        if self.fails_alike:
+        if self.first_trials_failed_alike:
             message = self.first_results[0]["error"]["message"]
             return f"the first {FIRST_TRIALS_WATCHED} trials that ended all failed for the same cause: {message}"
         if self.gpu_hours is not None and self.gpu_hours_spent >= self.gpu_hours:
@@ -97,17 +97,17 @@ class SweepStopper:
             return "make room, then go on with --resume"
         again = "mend that, then go on with --resume --retry-failed"
         more = "a larger --gpu-hours and " if (self.reason or "").startswith("--gpu-hours") else ""
-        return again if self.fails_alike else f"go on with {more}--resume"
+        return again if self.first_trials_failed_alike else f"go on with {more}--resume"
 
 
-def load_gpu_seconds(path: Path, store: Storage) -> float:
+def load_spent_gpu_seconds(path: Path, store: Storage) -> float:
     """Return the GPU-seconds of all starts, of the notes here and in the store the larger."""
     notes = parse_json_object(store.read_current_bytes(path) or b""), read_json(path)
     return max((float(note["gpu_seconds"]) for note in notes if note is not None), default=0.0)
 
 
 @contextlib.contextmanager
-def record_gpu_seconds_periodically(stopper: SweepStopper, path: Path, store: Storage) -> Iterator[None]:
+def record_spent_gpu_seconds(stopper: SweepStopper, path: Path, store: Storage) -> Iterator[None]:
     """Note the GPU-seconds while the block runs, and at its end."""
 
     def note() -> None:
@@ -116,7 +116,7 @@ def record_gpu_seconds_periodically(stopper: SweepStopper, path: Path, store: St
             store.try_push(path)
 
     try:
-        with call_periodically(note, GPU_SECONDS_NOTE_INTERVAL):
+        with call_periodically_in_thread(note, SPENT_GPU_NOTE_SECONDS):
             note()
             yield
     finally:

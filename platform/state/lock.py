@@ -26,7 +26,7 @@ LockOwner = dict[str, Any]
 LOCK_FIELDS = {"place", "pid", "born", "host", "since", "beat"}
 
 
-def read_lock(store: Storage, path: Path) -> LockOwner | None:
+def read_lock_owner(store: Storage, path: Path) -> LockOwner | None:
     """Return the owner of a sweep's lock, None if nobody holds it."""
     content = store.read_current_bytes(path)
     found = parse_json_object(content or b"") or {}
@@ -34,7 +34,7 @@ def read_lock(store: Storage, path: Path) -> LockOwner | None:
 
 
 @contextlib.contextmanager
-def hold_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
+def hold_sweep_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
     """Hold a sweep's lock while the block runs. Raises InputError naming the owner, since when, and what to do."""
     owner = make_lock_owner(command)
 
@@ -46,16 +46,16 @@ def hold_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(FileLock(path.with_name(f".{path.name}.guard"), LOCK_TIMEOUT_SECONDS))
-            found = read_lock(store, path)
+            found = read_lock_owner(store, path)
             if found and store.is_remote and _runs(found, store, path):
                 raise InputError(_explain_refusal(found, store, path))
             note()
         except Timeout:
-            raise InputError(_explain_refusal(read_lock(store, path), store, path)) from None
+            raise InputError(_explain_refusal(read_lock_owner(store, path), store, path)) from None
         except OSError as error:
             raise InputError(f"--storage: cannot write the lock '{path}': {error.strerror}") from error
         try:
-            with call_periodically(note, LOCK_REFRESH_SECONDS):
+            with call_periodically_in_thread(note, LOCK_REFRESH_SECONDS):
                 yield
         finally:
             with contextlib.suppress(OSError, StoreUnreachable):
@@ -67,7 +67,7 @@ def make_lock_owner(command: str) -> LockOwner:
 
 
 @contextlib.contextmanager
-def call_periodically(action: Callable[[], object], seconds: float) -> Iterator[None]:
+def call_periodically_in_thread(action: Callable[[], object], seconds: float) -> Iterator[None]:
     """Call `action` every so many seconds while the block runs; that disk or store do not answer ends nothing."""
     over = threading.Event()
 
@@ -91,7 +91,7 @@ def _runs(owner: LockOwner, store: Storage, path: Path) -> bool:
     if alive is None:
         cli.print_line(f"{path.stem} was run on {owner['host']}; watching it for {LOCK_WATCH_SECONDS:.0f} s")
         time.sleep(LOCK_WATCH_SECONDS)
-        alive = read_lock(store, path) not in (None, owner)
+        alive = read_lock_owner(store, path) not in (None, owner)
     return alive
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from platform.plan.plan import Plan
-from platform.state.lock import read_lock
+from platform.state.lock import read_lock_owner
 from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.sweep import Axis, convert_axis_to_json
 from trainables.common import process_identity, provenance
@@ -24,7 +24,7 @@ from trainables.storage.sweep_file import (
     ReferenceEvaluation,
     SweepFile,
     find_sweeps_by_name,
-    list_stored_sweeps,
+    map_sweep_labels_to_names,
     read_sweep,
 )
 from trainables.trial.progress import describe_shared_progress
@@ -56,7 +56,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
         hash=plan.hash,
         title=plan.sweep.title,
         benchmark=plan.sweep.benchmark.name,
-        backbone=plan.backbone_name(),
+        backbone=plan.find_backbone_name(),
         created=earlier.created if earlier else provenance.utc_now(),
         command=command,
         commands=tuple(commands.values()),
@@ -114,10 +114,10 @@ def add_trial_to_manifest(plan: Plan, store: Storage, trial: Trial) -> None:
 def find_manifests(name: str, store: Storage) -> list[SweepFile]:
     """Return the sweeps called NAME, newest first, or the one NAME-HASH. Raises InputError with the known ones."""
     store.download_sweeps_and_results()
-    names = list_stored_sweeps(store)
+    names = map_sweep_labels_to_names(store)
     for file in sorted((store.root / "sweeps").glob("*.lock")):
         if name in (file.stem, file.stem.rpartition("-")[0]) and name not in (*names, *names.values()):
-            if (owner := read_lock(store, file)) is None:
+            if (owner := read_lock_owner(store, file)) is None:
                 continue
             if process_identity.is_process_alive(owner) is False:
                 raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")

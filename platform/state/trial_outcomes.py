@@ -17,7 +17,7 @@ from trainables.benchmarks import selection
 from trainables.common import fingerprints, provenance
 from trainables.common.wording import format_count
 from trainables.config.settings import Resources
-from trainables.config.shared_artifacts import SharedVector, find_direction_of_trial
+from trainables.config.shared_artifacts import SharedVector, make_direction_recipe
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
 from trainables.storage.file_names import CONFIG, EVALUATED_STATUSES, FAILED_STATUSES, LOST, RESULT
@@ -57,16 +57,16 @@ class SweepState:
     @cached_property
     def number_to_run(self) -> int:
         """How many trials a start has to run: `optuna` stops each study at its budget."""
-        studies = self.plan.trials_by_study().items()
-        return sum(max(0, self.plan.planned[name] - self.count_done(trials)) for name, trials in studies)
+        studies = self.plan.group_trials_by_study().items()
+        return sum(max(0, self.plan.planned[name] - self.count_done_among(trials)) for name, trials in studies)
 
-    def count_done(self, trials: Iterable[Trial]) -> int:
+    def count_done_among(self, trials: Iterable[Trial]) -> int:
         return sum(trial.id() in self.done for trial in trials)
 
     @cached_property
     def directions(self) -> list[SharedVector]:
         """The directions that the trials that are left move along, each once; one from a trial's model makes itself."""
-        found = [find_direction_of_trial(trial) for trial in self.remaining if trial.earlier_id is None]
+        found = [make_direction_recipe(trial) for trial in self.remaining if trial.earlier_trial_id is None]
         return list({made.id(): made for made in found if made is not None}.values())
 
     def warning(self) -> str | None:
@@ -105,7 +105,7 @@ def add_recorded_trials_to_plan(plan: Plan, store: Storage) -> Plan:
         with contextlib.suppress(ValidationError):  # of other custom methods than are here
             trial = Trial.model_validate(config)
             space = plan.spaces.get(trial.study())
-            if space and space.has_ranges and (found := space.find_trial(trial)):
+            if space and space.has_ranges and (found := space.remake_trial(trial)):
                 recorded.append(found)
     return replace(plan, trials=(*plan.trials, *recorded))
 
@@ -114,7 +114,7 @@ def add_code_change_warnings(state: SweepState, store: Storage) -> SweepState:
     """Return the state with the warnings of what its trials share, where other code made that."""
     files = [store.evaluation(ref.evaluation) / RESULT for ref in state.plan.references]
     files += [store.model(recipe.id()) / fingerprints.RECIPE_FILE for recipe in state.plan.recipes]
-    files += [forget_batches.direction_folder(made, store) / RESULT for made in state.directions]
+    files += [forget_batches.find_direction_folder(made, store) / RESULT for made in state.directions]
     advice = f"trials start from or are compared with these; to make them again, move {store.root}/shared away"
     documents = [store.read_json(file) or {} for file in files if store.exists(file)]
     return replace(state, warnings=(*state.warnings, *describe_code_change(documents, "shared artifact", advice)))
@@ -141,7 +141,7 @@ def read_trial_results(trial_ids: Iterable[str], store: Storage) -> tuple[Result
     return {key: result for key, result in read.items() if result is not None}, damaged
 
 
-def count_outcomes(sweep: SweepFile, store: Storage) -> dict[str, int]:
+def count_trials_by_outcome(sweep: SweepFile, store: Storage) -> dict[str, int]:
     """Count a manifest's trials by outcome, also those that no trial has; `missing` have no result yet."""
     found = Counter((store.result(key) or {"status": "missing"})["status"] for key in sweep.trials)
     kinds = (*EVALUATED_STATUSES, "diverged", *FAILED_STATUSES, "missing")

@@ -12,9 +12,9 @@ import typer
 from platform.plan import overrides
 from platform.plan.build import ProblemCollector, make_plan
 from platform.plan.plan import Plan
-from platform.schedule.capacity import describe_local_shortages, estimate_parallel_trials, share_gpu_among_trials
+from platform.schedule.capacity import choose_gpu_share, describe_missing_cpus_and_gpus, estimate_parallel_trials
 from platform.state.trial_outcomes import SweepState, add_code_change_warnings, read_sweep_state
-from platform.sweep.dry_run import convert_plan_to_json, describe_shortage, format_dry_run
+from platform.sweep.dry_run import convert_plan_to_json, describe_disk_shortage, format_dry_run
 from platform.sweep.start import run_sweep_under_lock
 from platform.sweep.start_options import StartOptions
 from search_spaces.schema.sweep import Sweep, import_sweep, list_sweep_names
@@ -75,17 +75,17 @@ def main(
     store = _open_storage(location)
     plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
     if sweep.resources.share_gpus:
-        sweep = sweep.model_copy(update={"resources": share_gpu_among_trials(plan, options.address)})
+        sweep = sweep.model_copy(update={"resources": choose_gpu_share(plan, options.address)})
         plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
     state, slots, aside = _check_plan(plan, store, options)
-    lacks = describe_local_shortages(sweep.resources, options.address)
+    lacks = describe_missing_cpus_and_gpus(sweep.resources, options.address)
     if dry_run:
         document = convert_plan_to_json(state, store, options.keep, slots, aside=aside, lacks=lacks)
         cli.print_line(json.dumps(document, indent=2) if as_json else "\n".join(format_dry_run(state, document, slots)))
         return 0
     if state.number_to_run and lacks:
         raise InputError("; ".join(lacks))
-    if shortage := describe_shortage(state, store, options.keep, slots):
+    if shortage := describe_disk_shortage(state, store, options.keep, slots):
         raise InputError(f"--storage: {shortage}")
     open_storage(location)  # made now, so that a start that is refused leaves nothing
     return run_sweep_under_lock(state, store, options)
@@ -150,4 +150,4 @@ def _print_sweeps(as_json: bool) -> int:
 
 
 if __name__ == "__main__":
-    cli.make_app(main)()
+    cli.make_typer_app(main)()

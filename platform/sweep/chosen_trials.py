@@ -9,7 +9,7 @@ from platform.state.trial_outcomes import read_target_evaluations, read_target_u
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.benchmarks.selection import choose_and_judge_trial
-from trainables.common.errors import last_error_line
+from trainables.common.errors import last_line_of_error
 from trainables.config.trial import Trial
 from trainables.robustness import attacks
 from trainables.storage import atomic_files
@@ -17,7 +17,7 @@ from trainables.storage.file_names import EVALUATED_STATUSES, WEIGHTS
 from trainables.storage.folder_storage import Storage, format_storage_option, move_to_dated_folder
 
 
-def judge_and_export_chosen(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
+def judge_and_export_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
     """Say of each split, of splits in a row of the last one, what to ship; export the chosen trial or say why not."""
     splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
     before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_unlearned_before, splits))
@@ -72,12 +72,12 @@ def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str],
     from trainables.workers.ray_processes import attack_trial
 
     stress, resources = plan.sweep.stress, plan.sweep.resources
-    chosen, left = choose_trials(plan, store), list_trials_to_attack(plan, store)
+    chosen, left = choose_trials_of_each_study(plan, store), list_trials_to_attack(plan, store)
     without = sum(not store.has_weights(trial.id()) for trial in chosen)
     if without:
         print_line(f"stress: the weights of {without} of {len(chosen)} chosen trials were not kept; --keep all does")
     make: Any = ray.remote(attack_trial).options(num_cpus=resources.cpus, num_gpus=min(1, resources.gpus))
-    words = (attacks.choose_attacks(stress.attacks, "stress.attacks"), stress.lr, store.location)
+    words = (attacks.resolve_attack_names(stress.attacks, "stress.attacks"), stress.lr, store.location)
     first = list({trial.benchmark.split: trial for trial in reversed(left)}.values())
     for group in (first, [trial for trial in left if trial not in first]):  # the first attack the reference models, too
         made = {make.remote(trial.id(), *words): trial for trial in group}
@@ -87,7 +87,7 @@ def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str],
             try:
                 print_line(f"{shown}: {ray.get(task)}")
             except ray.exceptions.RayError as error:
-                print_line(f"{shown} ({trial.id()}): not attacked: {last_error_line(error)}")
+                print_line(f"{shown} ({trial.id()}): not attacked: {last_line_of_error(error)}")
 
 
 def list_trials_to_attack(plan: Plan, store: Storage) -> list[Trial]:
@@ -95,50 +95,50 @@ def list_trials_to_attack(plan: Plan, store: Storage) -> list[Trial]:
     stress = plan.sweep.stress
     if not stress.attacks:
         return []
-    names = set(attacks.choose_attacks(stress.attacks, "stress.attacks"))
+    names = set(attacks.resolve_attack_names(stress.attacks, "stress.attacks"))
     found = []
-    for trial in choose_trials(plan, store):
+    for trial in choose_trials_of_each_study(plan, store):
         key = trial.id()
-        known, _ = attacks.read_attack_results(key, (store.result(key) or {}).get("started"), store)
+        known, _ = attacks.read_kept_recoveries(key, (store.result(key) or {}).get("started"), store)
         made = {name for name, settings in known.items() if settings.get("lr") in (None, stress.lr)}
         if names - made and store.has_weights(key):
             found.append(trial)
     return found
 
 
-def choose_trials(plan: Plan, store: Storage) -> list[Trial]:
+def choose_trials_of_each_study(plan: Plan, store: Storage) -> list[Trial]:
     """Return the trials of the setting that the rule chooses of each study, by means over seeds, as reports show it."""
     chosen: list[Trial] = []
     utilities, rule, name = read_target_utilities(plan, store), plan.sweep.selection, plan.sweep.benchmark.name
-    for study, trials in plan.trials_by_study().items():
+    for study, trials in plan.group_trials_by_study().items():
         known, settings = {trial.id(): trial for trial in trials}, defaultdict(list)
         for one in selection.list_candidates({key: store.result(key) or {} for key in known}, name, rule):
             settings[known[one.key].model_copy(update={"seed": 0}).id()].append(one)
-        best = selection.pick_candidate(
+        best = selection.pick_best_candidate(
             selection.average_over_seeds(settings), utilities.get(study.split("/")[0]), rule
         )
         chosen += [known[one.key] for one in settings[best.key]] if best else []
     return chosen
 
 
-class WeightPruner:
+class WeightDeleter:
     """Deletes weights that `--keep` does not keep as soon as a trial's end shows it, of earlier starts at once."""
 
     def __init__(self, plan: Plan, store: Storage, choice: str) -> None:
         self.plan, self.store, self.choice = plan, store, choice
         self.trials = {trial.id(): trial for trial in plan.trials}
         self.utilities = read_target_utilities(plan, store)
-        for study in plan.trials_by_study():
-            self.prune_study(study)
+        for study in plan.group_trials_by_study():
+            self.delete_weights_in_study(study)
 
-    def prune_after_trial(self, trial: Trial) -> None:
+    def delete_weights_after_trial(self, trial: Trial) -> None:
         """Delete the weights that are not kept any more, of a trial's study and of the trial that it goes on from."""
         self.trials[trial.id()] = trial
-        self.prune_study(trial.study())
-        if trial.earlier_id:
-            self.prune_study(self.trials[trial.earlier_id].study())
+        self.delete_weights_in_study(trial.study())
+        if trial.earlier_trial_id:
+            self.delete_weights_in_study(self.trials[trial.earlier_trial_id].study())
 
-    def prune_study(self, study: str) -> None:
+    def delete_weights_in_study(self, study: str) -> None:
         """Delete the weights of a study's measured trials that `choice` does not keep."""
         known = [key for key, trial in self.trials.items() if trial.study() == study]
         found = {key for key in known if self.store.has_weights(key)}
@@ -147,15 +147,15 @@ class WeightPruner:
         benchmark, rule = self.plan.sweep.benchmark.name, self.plan.sweep.selection
         results = {key: result for key in known if (result := self.store.result(key))}
         points = selection.list_goal_gains(results, benchmark)
-        keep = set(selection.pareto_front_ids(points)) if self.choice == "pareto" else set()
+        keep = set(selection.find_pareto_front_ids(points)) if self.choice == "pareto" else set()
         candidates = selection.list_candidates(results, benchmark, rule)
-        best = selection.pick_candidate(candidates, self.utilities.get(study.split("/")[0]), rule)
+        best = selection.pick_best_candidate(candidates, self.utilities.get(study.split("/")[0]), rule)
         if best and self.choice != "none":
             keep.add(best.key)
         keep |= {  # those that did not end with a model, lost or failed ones, may run again
-            trial.earlier_id
+            trial.earlier_trial_id
             for key, trial in self.trials.items()
-            if trial.earlier_id and (self.store.result(key) or {}).get("status") not in EVALUATED_STATUSES
+            if trial.earlier_trial_id and (self.store.result(key) or {}).get("status") not in EVALUATED_STATUSES
         }
         for key in found & {key for key, *_ in points} - keep:
             self.store.remove(self.store.trial(key) / WEIGHTS)

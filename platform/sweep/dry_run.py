@@ -51,18 +51,18 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
     how = f"{resources.precision}, compiled" if resources.compile else resources.precision
     yield f"each trial: {many}, {how}{_describe_steps(plan)}"
     yield _describe_memory(plan)
-    if 0 < resources.gpus < 1 and plan.largest_memory_need:
+    if 0 < resources.gpus < 1 and plan.largest_memory_fit:
         whole = f" of {resources.gpu_memory:g} GB" if resources.gpu_memory else ""
-        each = f"{plan.largest_memory_need[1].peak.total / 1e9:.1f} GB{whole} each"
+        each = f"{plan.largest_memory_fit[1].peak.total / 1e9:.1f} GB{whole} each"
         yield f"{format_count(int(1 / resources.gpus + TOLERANCE), 'trial')} run side by side on each GPU ({each})"
     if document["seconds"] is not None:
         hours = f"{format_hours(document['gpu_hours'])} GPU-hours in all, " if document["gpu_hours"] else ""
         passed = f"about {format_duration(document['seconds'])} with {format_count(slots, 'trial')} at a time"
-        name = resources.gpu_name or costs.find_gpu_name() or "A100"
+        name = resources.gpu_name or costs.find_local_gpu_name() or "A100"
         yield f"{hours}{passed}, as {f'an {name} takes' if resources.gpus else 'idle cores take'}"
     made = format_count(len(plan.recipes), "model"), format_count(len(plan.references), "reference evaluation")
     yield f"made once: {' and '.join(made)}"
-    parts = f"at least {describe_forecast(document['disk'])}" if document["disk_bytes"] else "nothing more"
+    parts = f"at least {describe_disk_forecast(document['disk'])}" if document["disk_bytes"] else "nothing more"
     yield f"storage {document['storage']}: {parts} to come, {format_bytes(document['disk_free_bytes'])} free"
     if aside := document["set_aside"]:
         yield f"--new sets the results of {format_count(aside, 'trial')} aside"
@@ -87,7 +87,7 @@ def _describe_steps(plan: Plan) -> str:
     counts = set()
     trials = [trial for trial in plan.trials if not trial.task_vector]
     for benchmark, training in dict.fromkeys((trial.benchmark, trial.training) for trial in trials):
-        points = costs.estimate_text_sizes(plan.sweep, benchmark, training)[0].points
+        points = costs.estimate_training_and_eval_text(plan.sweep, benchmark, training)[0].points
         if points is not None:
             counts.add(sampling.count_steps(training, points))
     if not counts:
@@ -99,7 +99,7 @@ def _describe_steps(plan: Plan) -> str:
 
 
 def _describe_memory(plan: Plan) -> str:
-    largest = plan.largest_memory_need
+    largest = plan.largest_memory_fit
     if largest is None:
         return "memory: known when the model is there (its sizes are in its config.json)"
     study, fit = largest
@@ -117,7 +117,7 @@ def _estimate_time(state: SweepState, store: Storage, slots: int) -> dict[str, A
         return {"gpu_hours": None, "seconds": None}
     recipes = [recipe for recipe in plan.recipes if not store.exists(store.model(recipe.id()))]
     missing = sum(store.read_evaluation(reference.evaluation) is None for reference in plan.references)
-    once = costs.SWEEP_START_SECONDS + costs.estimate_model_making_seconds(plan, shape, recipes, missing)
+    once = costs.SWEEP_START_SECONDS + costs.estimate_preparation_seconds(plan, shape, recipes, missing)
     seconds = once + every / sum(plan.planned.values()) * max(1, state.number_to_run / slots)
     hours = every * resources.ranks * resources.gpus / 3600 if resources.gpus else None
     return {"gpu_hours": hours, "seconds": seconds if state.number_to_run else None}
@@ -129,7 +129,7 @@ def convert_plan_to_json(
     """Return the plan and what is done of it as JSON. `aside`: trials whose results `--new` sets aside."""
     plan = state.plan
     parts = forecast_disk_use(state, store, kept, slots)
-    shortage = describe_shortage(state, store, kept, slots)
+    shortage = describe_disk_shortage(state, store, kept, slots)
     return {
         "sweep": plan.sweep.name,
         "hash": plan.hash,
@@ -142,13 +142,13 @@ def convert_plan_to_json(
             for trial in plan.trials
         ],
         "studies": [
-            {"study": name, "trials": plan.planned[name], "done": state.count_done(known)}
-            for name, known in plan.trials_by_study().items()
+            {"study": name, "trials": plan.planned[name], "done": state.count_done_among(known)}
+            for name, known in plan.group_trials_by_study().items()
         ],
         "axes": {path: convert_axis_to_json(axis) for path, axis in plan.sweep.axes.items()},
         "models": [recipe.id() for recipe in plan.recipes],
         "resources": plan.sweep.resources.model_dump(mode="json"),
-        "memory": [costs.convert_memory_need_to_json(study, fit) for study, fit in plan.needs.items()],
+        "memory": [costs.convert_memory_fit_to_json(study, fit) for study, fit in plan.needs.items()],
         **_estimate_time(state, store, slots),
         "disk_bytes": sum(parts.values()),
         "disk": parts,
@@ -170,14 +170,14 @@ def forecast_disk_use(state: SweepState, store: Storage, choice: str, slots: int
     resources, size = plan.sweep.resources, plan.shape.parameter_count
     weights = size * (4 if resources.precision == "fp32" else 2)
     missing = sum(not store.exists(store.model(recipe.id())) for recipe in plan.recipes)
-    vectors = sum(not store.exists(forget_batches.direction_folder(made, store)) for made in state.directions)
+    vectors = sum(not store.exists(forget_batches.find_direction_folder(made, store)) for made in state.directions)
     left = len({trial.study() for trial in state.remaining})
     kept = {"all": state.number_to_run, "pareto": left, "best": left, "none": 0}[choice]
-    kept = max(kept, *Counter(trial.benchmark.split for trial in state.remaining if trial.earlier_id).values(), 0)
+    kept = max(kept, *Counter(trial.benchmark.split for trial in state.remaining if trial.earlier_trial_id).values(), 0)
     parts |= {"models made": missing * size * 4, "directions": vectors * size * 4, "weights": kept * weights}
     if plan.sweep.export:
         before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_unlearned_before, plan.benchmarks))
-        source = model_files.read_precision(typed_paths.expand_home(plan.trials[0].target.path))
+        source = model_files.read_stated_precision(typed_paths.expand_home(plan.trials[0].target.path))
         width = 4 if "fp32" in (source, resources.precision) else 2  # fp32 is rounded only where nothing is lost
         parts["exports"] = len(plan.benchmarks.keys() - before) * size * width
     if resources.checkpoint_every:
@@ -185,15 +185,15 @@ def forecast_disk_use(state: SweepState, store: Storage, choice: str, slots: int
     return {name: part for name, part in parts.items() if part}
 
 
-def describe_forecast(parts: dict[str, int]) -> str:
+def describe_disk_forecast(parts: dict[str, int]) -> str:
     each = ", ".join(f"{name} {format_bytes(part)}" for name, part in parts.items())
     return f"{format_bytes(sum(parts.values()))} ({each})"
 
 
-def describe_shortage(state: SweepState, store: Storage, choice: str, slots: int) -> str | None:
+def describe_disk_shortage(state: SweepState, store: Storage, choice: str, slots: int) -> str | None:
     """Say what the disk lacks for the forecast, and what helps; None: there is room."""
     parts, free = forecast_disk_use(state, store, choice, slots), store.count_free_bytes()
     if sum(parts.values()) <= free:
         return None
-    lacks = f"at least {describe_forecast(parts)} will come, {format_bytes(free)} are free"
+    lacks = f"at least {describe_disk_forecast(parts)} will come, {format_bytes(free)} are free"
     return f"disk: {lacks}; what helps: another disk, a smaller --keep, fewer trials (--only)"

@@ -22,11 +22,11 @@ def describe_start_needs(sweep: Sweep, required: Iterable[HubRequirement], store
     """Return what a start needs beyond its plan, as texts: GPUs, and what the storage lacks of the hub."""
     gpus = sweep.resources.gpus * sweep.resources.ranks
     needs = [f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)"] if gpus else []
-    missing = (describe_requirement(each) for each in required if not is_downloaded(each, store))
+    missing = (describe_hub_requirement(each) for each in required if not is_downloaded(each, store))
     return (*needs, *(f"{each}\n  not checked: needs the hub" for each in missing))
 
 
-def describe_requirement(requirement: HubRequirement) -> str:
+def describe_hub_requirement(requirement: HubRequirement) -> str:
     """Return where a requirement comes from, how to get it without a network, and which licence to accept."""
     options = " --repo-type dataset" if requirement.repo_type == "dataset" else ""
     options += f" --revision {requirement.revision}" if requirement.revision else ""
@@ -35,7 +35,7 @@ def describe_requirement(requirement: HubRequirement) -> str:
     lines = [f"{requirement.label} from the hub; {place}:", f"{download}, or {requirement.folder_option}"]
     if requirement.gated:
         lines.append(requirement.gated)
-    elif requirement.kind in ("models", "tokenizers") and requirement.id.startswith(backbones.GATED_HUB_PREFIXES):
+    elif requirement.kind in ("models", "tokenizers") and requirement.id.startswith(backbones.GATED_HUB_ID_PREFIXES):
         page = f"https://huggingface.co/{requirement.id}"
         lines.append(f"it is gated: accept its licence at {page} and set HF_TOKEN (or log in with 'hf auth login')")
     return "\n  ".join(lines)
@@ -52,7 +52,7 @@ def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print
                 _fetch(requirement, store, print_line)
         except (httpx2.HTTPError, OSError, RuntimeError) as error:  # hf_xet's failures are RuntimeErrors
             _raise_refusal(requirement, error)
-            print_line(f"needs: {describe_requirement(requirement)}")
+            print_line(f"needs: {describe_hub_requirement(requirement)}")
             why = f"the hub does not answer ({first_error_line(error.__cause__ or error)})"
             missing.append(requirement.label)
     if missing:
@@ -63,7 +63,7 @@ def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print
 def _fetch(requirement: HubRequirement, store: Storage, print_line: Callable[[str], None]) -> None:
     """Fetch a requirement at the storage's commit, or at the one that its revision names now."""
     check_hub_responds()
-    commit = read_pinned_commit(requirement, store) or look_up_commit(requirement)
+    commit = read_pinned_commit(requirement, store) or look_up_hub_commit(requirement)
     print_line(f"fetching {requirement.id} at {commit[:12]}")
     folder = download_commit(requirement, commit)
     if requirement.kind == "models" and not any(folder.glob("model*.safetensors")):
@@ -75,7 +75,7 @@ def _fetch(requirement: HubRequirement, store: Storage, print_line: Callable[[st
     store.push(pin)
 
 
-def look_up_commit(requirement: HubRequirement) -> str:
+def look_up_hub_commit(requirement: HubRequirement) -> str:
     """Return the commit that a requirement's revision names now; without a network, the one in the cache."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError

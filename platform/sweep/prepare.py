@@ -11,14 +11,14 @@ import ray.exceptions
 from ray.train import TrainingFailedError
 
 from platform.plan.plan import Plan
-from platform.state.lock import call_periodically
+from platform.state.lock import call_periodically_in_thread
 from platform.state.trial_outcomes import SweepState, read_target_evaluations, read_target_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
+from trainables.benchmarks.base import TARGET_IS_OWN_REFERENCE
 from trainables.benchmarks.own import kept_answers
 from trainables.benchmarks.own.row_files import are_model_answers_ready
-from trainables.common.errors import last_error_line
+from trainables.common.errors import last_line_of_error
 from trainables.common.wording import format_duration
 from trainables.config.method_tables import METHODS
 from trainables.data import fictional
@@ -84,7 +84,7 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
     make: Any = ray.remote(shared_artifacts.ensure_evaluation).options(num_cpus=1, num_gpus=resources.gpus)
     first = benchmarks.get_benchmark(plan.sweep.benchmark.name).REFERENCE
-    itself = RETAIN_MODEL_ITSELF if first == "original" else None
+    itself = TARGET_IS_OWN_REFERENCE if first == "original" else None
     measured = {ref.split: ref.evaluation for ref in plan.references if ref.role == first}
     for role in ("retain", "original", RETRAINED, "baseline"):
         made = {}
@@ -102,7 +102,7 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
         except ray.exceptions.RayError as error:
             if role != "baseline":
                 raise
-            why = last_error_line(error)
+            why = last_line_of_error(error)
             print_line(f"warning: the baseline model is not evaluated, the trials run without it: {why}")
 
 
@@ -136,7 +136,7 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
     make = make.options(num_cpus=resources.cpus, num_gpus=min(1, resources.gpus))
     started: list[Callable[[], object]] = []
     for direction in state.directions:
-        if store.exists(forget_batches.direction_folder(direction, store)):
+        if store.exists(forget_batches.find_direction_folder(direction, store)):
             continue
         methods = [row.name for row in METHODS.values() if row.strength and row.batched == direction.rectified]
         limited = {study: fit.micro_batch for study, fit in plan.needs.items() if fit.limit is not None}
@@ -150,7 +150,7 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
             started.append(partial(ray.get, make.remote(direction, store.location, resources, rows)))
     for finish in started:
         try:
-            with call_periodically(lambda: print_line("directions are being made"), PROGRESS_PRINT_SECONDS):
+            with call_periodically_in_thread(lambda: print_line("directions are being made"), PROGRESS_PRINT_SECONDS):
                 finish()
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
-            print_line(f"no direction: {last_error_line(error)}")
+            print_line(f"no direction: {last_line_of_error(error)}")

@@ -16,12 +16,12 @@ from ray.tune.search import Searcher
 from rich.console import Console
 
 from platform.schedule import ray_session
-from platform.schedule.ray_environment import resolve_address
-from platform.schedule.ray_session import Placement
-from platform.schedule.studies import Study, read_goal_values
+from platform.schedule.ray_environment import resolve_ray_address
+from platform.schedule.ray_session import TrialPlacement
+from platform.schedule.studies import OptunaStudy, compute_goal_gains
 from platform.state import manifest
 from platform.state.limits import SweepStopper
-from platform.state.lock import call_periodically
+from platform.state.lock import call_periodically_in_thread
 from platform.state.trial_outcomes import (
     SweepState,
     add_recorded_trials_to_plan,
@@ -29,9 +29,9 @@ from platform.state.trial_outcomes import (
     read_target_utilities,
 )
 from platform.sweep import hub_download, prepare
-from platform.sweep.chosen_trials import WeightPruner, attack_chosen_trials, judge_and_export_chosen
+from platform.sweep.chosen_trials import WeightDeleter, attack_chosen_trials, judge_and_export_chosen_trials
 from platform.sweep.start_options import StartOptions
-from platform.sweep.trial_callback import ProgressScreen, TrialCallback, TrialCounts
+from platform.sweep.trial_callback import ProgressScreen, SweepCallback, SweepProgress
 from platform.tracking.mirror import MlflowMirror, start_mlflow_mirror
 from trainables.common.cli import print_line
 from trainables.common.deadlines import ANSWER_TIMEOUT
@@ -39,7 +39,7 @@ from trainables.common.errors import InputError
 from trainables.common.redaction import SECRET_NAME_PATTERN
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
-from trainables.workers.ray_processes import LAUNCHER_RESOURCES, OneRankTrialActor, run_trial_of_ranks_in_tune
+from trainables.workers.ray_processes import RANK_LAUNCHER_RESOURCES, OneRankTrialActor, run_trial_of_ranks_in_tune
 
 
 def run_sweep_on_ray(
@@ -50,26 +50,26 @@ def run_sweep_on_ray(
     gpus, mirror = count_trial_gpus(plan.trials[0].resources), None
     watch = contextlib.ExitStack()
     try:
-        growth = ray_session.start_session(options.address)
-        ray_session.wait_for_nodes(growth, print_line)
-        ray_session.check_ray_nodes(print_line)
+        growth = ray_session.join_or_start_ray(options.address)
+        ray_session.wait_for_minimum_nodes(growth, print_line)
+        ray_session.check_nodes_start_processes(print_line)
         look = partial(
             ray_session.report_lost_head, ray.get_runtime_context().gcs_address, manifest.format_resume_command(command)
         )
-        if not resolve_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
-            watch.enter_context(call_periodically(look, ray_session.RAYLET_CHECK_SECONDS))
+        if not resolve_ray_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
+            watch.enter_context(call_periodically_in_thread(look, ray_session.RAYLET_CHECK_SECONDS))
         placement = ray_session.choose_placement(growth, resources, options.max_concurrent, print_line)
         hub_download.fetch_requirements(plan.hub, store, print_line)
-        with stopper.count_preparation(gpus):
+        with stopper.count_gpu_time_of_preparation(gpus):
             prepare.prepare_shared_artifacts(state, store, print_line, placement.strategy)
         mirror = start_mlflow_mirror(manifest.write_manifest(state, store, command), store)
         if state.number_to_run:
             run_trials_on_tune(state, store, mirror, stopper, placement, options.keep)
         if plan.sweep.stress.attacks and not stopper.reason:
-            with stopper.count_preparation(gpus):
+            with stopper.count_gpu_time_of_preparation(gpus):
                 attack_chosen_trials(add_recorded_trials_to_plan(plan, store), store, print_line)
         if plan.sweep.export:
-            judge_and_export_chosen(add_recorded_trials_to_plan(plan, store), store, print_line)
+            judge_and_export_chosen_trials(add_recorded_trials_to_plan(plan, store), store, print_line)
         mirror.close()
         return mirror
     except KeyboardInterrupt:
@@ -84,13 +84,13 @@ def run_sweep_on_ray(
         problem = f"Ray failed: {error}"
     finally:
         watch.close()
-        ray_session.end_session()
+        ray_session.shut_down_ray()
     print_line(f"{problem}\ngo on with: {manifest.format_resume_command(command)}")
     return None
 
 
 def run_trials_on_tune(
-    state: SweepState, store: Storage, mirror: MlflowMirror, stopper: SweepStopper, placement: Placement, keep: str
+    state: SweepState, store: Storage, mirror: MlflowMirror, stopper: SweepStopper, placement: TrialPlacement, keep: str
 ) -> None:
     """Run the trials that are left by Ray Tune, as far as the limits let them."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
@@ -101,22 +101,22 @@ def run_trials_on_tune(
     search, total = make_trial_queue(state, store, stopper, placement.strategy, keep), state.number_to_run
     screen = ProgressScreen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
     done, failed = len(state.done), len(state.failed_outcomes)  # of earlier starts, too
-    counts = TrialCounts(plan.name, total + done, placement.slots, done - failed, failed, label=plan.label)
-    keeper = WeightPruner(plan, store, keep)
-    reporter = TrialCallback(counts, store, mirror, stopper, keeper, screen)
+    counts = SweepProgress(plan.name, total + done, placement.slots, done - failed, failed, label=plan.label)
+    keeper = WeightDeleter(plan, store, keep)
+    reporter = SweepCallback(counts, store, mirror, stopper, keeper, screen)
     folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
     run_config = tune.RunConfig(
         name=name,
         storage_path=str(folder),
-        callbacks=[reporter, ray_session.RayletWatch()],
+        callbacks=[reporter, ray_session.RayFailureCallback()],
         verbose=0,
-        failure_config=tune.FailureConfig(max_failures=ray_session.MAX_TRIAL_RESTARTS),
+        failure_config=tune.FailureConfig(max_failures=ray_session.MAX_RESTARTS_WITHOUT_PROGRESS),
         checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
     )
     tune_config = tune.TuneConfig(
         search_alg=search, num_samples=total, max_concurrent_trials=placement.slots, reuse_actors=True
     )
-    trainable = tune.with_resources(run_trial_of_ranks_in_tune, LAUNCHER_RESOURCES)
+    trainable = tune.with_resources(run_trial_of_ranks_in_tune, RANK_LAUNCHER_RESOURCES)
     if resources.ranks == 1:
         trainable = tune.with_resources(OneRankTrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
     try:
@@ -128,7 +128,7 @@ def run_trials_on_tune(
         screen.bars.stop()
         shutil.rmtree(folder / name, ignore_errors=True)
     for trial in state.remaining:
-        key = trial.earlier_id
+        key = trial.earlier_trial_id
         if key and store.has_result(key) and not store.has_weights(key):
             print_line(f"{plan.label(trial)} does not run: trial {key}, which it goes on from, left no model")
 
@@ -151,13 +151,13 @@ class TrialQueue(Searcher):
         self.unfinished = {trial.id() for trial in trials}
         self.given: dict[str, str] = {}
 
-    def next_trial(self, trial_id: str) -> Trial | None:
+    def take_next_trial(self, trial_id: str) -> Trial | None:
         """Return the trial that Tune will call `trial_id`, None if none is left or none may begin yet."""
         for trial in list(self.waiting):
-            if trial.earlier_id in self.unfinished:
+            if trial.earlier_trial_id in self.unfinished:
                 continue
             self.waiting.remove(trial)
-            if trial.earlier_id is None or self.has_model(trial.earlier_id):
+            if trial.earlier_trial_id is None or self.has_model(trial.earlier_trial_id):
                 self.given[trial_id] = trial.id()
                 return trial
             self.unfinished.remove(trial.id())
@@ -166,7 +166,7 @@ class TrialQueue(Searcher):
     def suggest(self, trial_id: str) -> Any:
         """Return a trial as one text without defaults, because Tune keeps several copies of each value; None: wait."""
         stopped = self.stop_reason()
-        trial = None if stopped else self.next_trial(trial_id)
+        trial = None if stopped else self.take_next_trial(trial_id)
         if trial is None:
             return None if self.waiting and not stopped else Searcher.FINISHED
         return {"trial": trial.model_dump_json(exclude_defaults=True), **self.shared}
@@ -187,7 +187,7 @@ class OptunaTrialQueue(TrialQueue):
 
     def __init__(
         self,
-        studies: Iterable[Study],
+        studies: Iterable[OptunaStudy],
         shared: dict[str, Any],
         stop_reason: Callable[[], str | None] = lambda: None,
         begin: Callable[[Trial], None] = lambda trial: None,
@@ -195,9 +195,9 @@ class OptunaTrialQueue(TrialQueue):
         super().__init__([], shared, stop_reason)
         self.studies = list(studies)
         self.begin = begin
-        self.owner: dict[str, tuple[Study, str]] = {}
+        self.owner: dict[str, tuple[OptunaStudy, str]] = {}
 
-    def next_trial(self, trial_id: str) -> Trial | None:
+    def take_next_trial(self, trial_id: str) -> Trial | None:
         while open_studies := [study for study in self.studies if study.remaining]:
             study = min(open_studies, key=lambda candidate: len(candidate.asked) / candidate.budget)
             trial = study.ask()
@@ -211,29 +211,29 @@ class OptunaTrialQueue(TrialQueue):
         study, key = self.owner.pop(trial_id)
         found = result or {}
         document = {"metrics": found, "halves": found.get("halves")}
-        goals = None if error else read_goal_values(study.trials[key], document, study.search.goals)
+        goals = None if error else compute_goal_gains(study.trials[key], document, study.search.goals)
         study.tell(key, goals)
 
 
 def make_trial_queue(state: SweepState, store: Storage, stopper: SweepStopper, strategy: str, keep: str) -> TrialQueue:
     """Return the order of the trials that are left."""
     plan = state.plan
-    followed = any(trial.earlier_id for trial in plan.trials)
+    followed = any(trial.earlier_trial_id for trial in plan.trials)
     shared = {"storage": store.location, "keep": keep != "none" or followed, "strategy": strategy}
     if plan.strategy != "optuna":
         return TrialQueue(state.remaining, shared, lambda: stopper.reason, store.has_weights)
     finished, search = {}, plan.sweep.search
     for trial in plan.trials:
         if (result := store.result(key := trial.id())) is not None:
-            finished[key] = read_goal_values(trial, result, search.goals)
+            finished[key] = compute_goal_gains(trial, result, search.goals)
     unfinished = {*state.retried, *(key for trial in state.remaining if store.has_unfinished_run(key := trial.id()))}
     utilities = read_target_utilities(plan, store)
     studies = []
-    for name, known in plan.trials_by_study().items():
+    for name, known in plan.group_trials_by_study().items():
         utility = utilities.get(known[0].benchmark.split)
-        share = search.floor or known[0].training.kept_share
+        share = search.floor or known[0].training.kept_utility_share
         floor = None if share is None or not utility or utility <= 0 else share * utility
         budget, space = plan.planned[name], plan.spaces[name]
-        studies.append(Study(space, known, budget, finished, unfinished, search=search, floor=floor))
+        studies.append(OptunaStudy(space, known, budget, finished, unfinished, search=search, floor=floor))
     begin = partial(manifest.add_trial_to_manifest, plan, store)
     return OptunaTrialQueue(studies, shared, lambda: stopper.reason, begin)

@@ -17,20 +17,20 @@ from rich.console import Console
 from rich.table import Table
 
 from platform.plan.plan import Plan
-from platform.schedule.ray_environment import remove_ray_folder, set_ray_environment
+from platform.schedule.ray_environment import remove_own_ray_folder, set_ray_environment
 from platform.state import lock, manifest
-from platform.state.limits import SweepStopper, load_gpu_seconds, record_gpu_seconds_periodically
+from platform.state.limits import SweepStopper, load_spent_gpu_seconds, record_spent_gpu_seconds
 from platform.state.manifest import format_resume_command, format_sweep_command
 from platform.state.trial_outcomes import SweepState, add_recorded_trials_to_plan, read_sweep_state
-from platform.sweep.chosen_trials import choose_trials, list_trials_to_attack
+from platform.sweep.chosen_trials import choose_trials_of_each_study, list_trials_to_attack
 from platform.sweep.start_options import StartOptions
 from platform.tracking.mirror import MlflowMirror, start_mlflow_mirror
-from platform.tracking.runs import VIEW_CHART
+from platform.tracking.runs import MLFLOW_CHART_QUERY
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common import provenance, typed_paths
 from trainables.common.cli import print_line
-from trainables.common.errors import InputError, first_error_line, last_text_line
+from trainables.common.errors import InputError, first_error_line, last_line_of_text
 from trainables.common.redaction import redact
 from trainables.common.wording import format_count
 from trainables.config.trial import Trial
@@ -51,22 +51,22 @@ def run_sweep_under_lock(state: SweepState, store: Storage, options: StartOption
     plan, command = state.plan, format_sweep_command()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a sweep as Ctrl-C does
     try:
-        with lock.hold_lock(store, store.lock(plan.sweep.name, plan.hash), command):
+        with lock.hold_sweep_lock(store, store.lock(plan.sweep.name, plan.hash), command):
             # another driver may have run trials since the state was read
             state = _settle_earlier_results(read_sweep_state(plan, store, options.retried_outcomes), store, options)
-            return run_plan(state, store, command, options)
+            return run_plan_and_report(state, store, command, options)
     except KeyboardInterrupt:
-        remove_ray_folder()
+        remove_own_ray_folder()
         print_line(f"\nstopped; go on with: {format_resume_command(command)}", error=True)
         return 130
 
 
-def run_plan(state: SweepState, store: Storage, command: str, options: StartOptions) -> int:
+def run_plan_and_report(state: SweepState, store: Storage, command: str, options: StartOptions) -> int:
     set_ray_environment(options.address)
     plan, started = state.plan, time.monotonic()
     _print_beginning(state, store)
     spent = store.lock(plan.sweep.name, plan.hash).with_suffix(".spent")
-    stopper = SweepStopper(options.gpu_hours, load_gpu_seconds(spent, store), minutes=options.minutes)
+    stopper = SweepStopper(options.gpu_hours, load_spent_gpu_seconds(spent, store), minutes=options.minutes)
     for old in (store.root / "ray").glob(f"{plan.name}-*"):  # of starts that were killed
         shutil.rmtree(old, ignore_errors=True)
     for trial_id in filter(store.has_result, (trial.id() for trial in plan.trials)):
@@ -75,23 +75,23 @@ def run_plan(state: SweepState, store: Storage, command: str, options: StartOpti
         return max(_print_stop(state.number_to_run, stopper), int(bool(state.failed_outcomes)))
     lacking = any(store.read_evaluation(ref.evaluation) is None for ref in plan.references)
     if state.number_to_run or plan.sweep.export or lacking or list_trials_to_attack(plan, store):
-        with record_gpu_seconds_periodically(stopper, spent, store):
+        with record_spent_gpu_seconds(stopper, spent, store):
             from platform.sweep import run_sweep_on_ray  # Ray, which reads its settings when it is imported
 
             mirror = run_sweep_on_ray.run_sweep_on_ray(state, store, command, stopper, options)
         if mirror is None:
             return 1
-        remove_ray_folder()
+        remove_own_ray_folder()
     else:
         mirror = start_mlflow_mirror(manifest.write_manifest(state, store, command), store)
         mirror.close()
-    store.push_unsent(trial.id() for trial in plan.trials)
+    store.push_unsent_results(trial.id() for trial in plan.trials)
     store.download_sweeps_and_results(trial.id() for trial in plan.trials)
     plan = add_recorded_trials_to_plan(plan, store)
     ended, total = sum(store.has_result(trial.id()) for trial in replace(state, plan=plan).remaining), len(state.done)
     minutes = (time.monotonic() - started) / 60
     print_line(f"{ended} of {total + state.number_to_run} trials run in {minutes:.1f} min")
-    status, left = finish_sweep(plan, store, mirror), read_sweep_state(plan, store).number_to_run
+    status, left = report_end_of_sweep(plan, store, mirror), read_sweep_state(plan, store).number_to_run
     if left and stopper.reason:
         return max(status, _print_stop(left, stopper))
     if left and not status:
@@ -113,7 +113,7 @@ def _print_beginning(state: SweepState, store: Storage) -> None:
 def _print_stop(left: int, stopper: SweepStopper) -> int:
     """Print why the sweep ended before its trials and how many are left; return 1 if that is a failure, else 3."""
     print_line(f"stopped: {stopper.reason}; {format_count(left, 'trial')} left; {stopper.advice}")
-    return 1 if stopper.fails_alike or stopper.unwritable else 3
+    return 1 if stopper.first_trials_failed_alike or stopper.unwritable else 3
 
 
 def _settle_earlier_results(state: SweepState, store: Storage, options: StartOptions) -> SweepState:
@@ -150,15 +150,15 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: StartOpt
     return replace(state, damaged=())
 
 
-def finish_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
+def report_end_of_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
     """Print how a start ended, and make its report; return 1 if trials of the plan failed, else 0."""
-    shown = typed_paths.shorten_path(store.root)
-    Console(width=None if sys.stdout.isatty() else 120).print(tabulate_chosen_settings(plan, store))
+    shown = typed_paths.make_path_relative(store.root)
+    Console(width=None if sys.stdout.isatty() else 120).print(tabulate_references_and_choices(plan, store))
     print_line("making the report")  # in a process of its own: the driver does not import the analysis
     command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
     done = subprocess.run(command, cwd=provenance.CODE_ROOT, capture_output=True, text=True)
     if done.returncode:
-        print_line(f"no report: {last_text_line(done.stderr)}")
+        print_line(f"no report: {last_line_of_text(done.stderr)}")
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
     print_line(describe_mlflow_page(store, mirror.page_path))
     first = read_sweep(store.sweep(plan.sweep.name, plan.hash)).command
@@ -183,12 +183,12 @@ def finish_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
 def describe_mlflow_page(store: Storage, page: str) -> str:
     """Return where MLflow is, or the command that starts its UI; below, the sweep's table there and its chart."""
     uri = redact(
-        os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{typed_paths.shorten_path(store.root) / 'mlflow.db'}"
+        os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{typed_paths.make_path_relative(store.root) / 'mlflow.db'}"
     )
-    program = typed_paths.shorten_path(Path(sys.executable).with_name("mlflow"))
+    program = typed_paths.make_path_relative(Path(sys.executable).with_name("mlflow"))
     server = uri if uri.startswith("http") else "http://127.0.0.1:5000"
     shown = uri if uri.startswith("http") else f"{program} ui --backend-store-uri {uri}"
-    links = f"\n  table: {server}/{page}\n  chart: {server}/{page}{VIEW_CHART}" if page else ""
+    links = f"\n  table: {server}/{page}\n  chart: {server}/{page}{MLFLOW_CHART_QUERY}" if page else ""
     return f"MLflow: {shown}{links}"
 
 
@@ -205,7 +205,7 @@ def suggest_next_command(plan: Plan, command: str, store: Storage) -> str:
     return f"python -m trainables.export ID --output DIR{storage}   (ID: the report's column Trial)"
 
 
-def tabulate_chosen_settings(plan: Plan, store: Storage) -> Table:
+def tabulate_references_and_choices(plan: Plan, store: Storage) -> Table:
     """Return a table of the goals, means over seeds: the reference models, then the chosen setting of each study."""
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
     goals = benchmarks.get_benchmark(name).GOALS
@@ -220,7 +220,7 @@ def tabulate_chosen_settings(plan: Plan, store: Storage) -> Table:
     for ref in plan.references:
         add((ref.split, ref.role, "", "", ""), [store.read_evaluation(ref.evaluation) or {}])
     chosen: dict[str, list[Trial]] = {}
-    for trial in choose_trials(plan, store):
+    for trial in choose_trials_of_each_study(plan, store):
         chosen.setdefault(trial.study(), []).append(trial)
     for trials in chosen.values():
         first, seeds = trials[0], str(len(trials))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from trainables.common.errors import InputError, suggest_name
 from trainables.storage.file_names import FAILED_STATUSES
 
-KEEP_CHOICES = ("all", "pareto", "best", "none")
+KEEP_WEIGHTS_CHOICES = ("all", "pareto", "best", "none")
 """`best` is the trial that the selection rule chooses; `pareto` keeps it, too."""
 
 
@@ -41,5 +41,5 @@ class StartOptions:
         for option, limit in (("--gpu-hours", self.gpu_hours), ("--minutes", self.minutes)):
             if limit is not None and not 0 < limit < float("inf"):
                 raise InputError(f"{option}: must be above 0, got {limit:g}")
-        if self.keep not in KEEP_CHOICES:
-            raise InputError(f"--keep: unknown choice '{self.keep}'; {suggest_name(self.keep, KEEP_CHOICES)}")
+        if self.keep not in KEEP_WEIGHTS_CHOICES:
+            raise InputError(f"--keep: unknown choice '{self.keep}'; {suggest_name(self.keep, KEEP_WEIGHTS_CHOICES)}")

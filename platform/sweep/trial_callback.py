@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from platform.schedule.ray_session import read_tune_error
+from platform.schedule.ray_session import read_trial_error
 from platform.state.limits import SweepStopper
-from platform.sweep.chosen_trials import WeightPruner
+from platform.sweep.chosen_trials import WeightDeleter
 from platform.tracking.mirror import MlflowMirror
 from trainables import benchmarks
 from trainables.common.cli import escape_controls
@@ -27,11 +27,11 @@ from trainables.trial.progress import describe_progress, format_progress_columns
 
 PLAIN_LINE_SECONDS, BAR_REFRESH_SECONDS = 30.0, 1.0
 """Between two plain lines of where a sweep stands, and between two looks at its running trials."""
-MAX_TRIALS_SHOWN = 12
+MAX_TRIAL_BARS = 12
 
 
 @dataclass
-class TrialCounts:
+class SweepProgress:
     name: str
     total: int
     slots: int
@@ -77,7 +77,7 @@ class ProgressScreen:
     def print_line(self, text: str) -> None:
         self.bars.console.print(escape_controls(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
-    def show(self, counts: TrialCounts, store: Storage, *, last: bool = False) -> None:
+    def show(self, counts: SweepProgress, store: Storage, *, last: bool = False) -> None:
         """Show where the sweep stands, if it is time to."""
         terminal = self.bars.console.is_terminal
         if not last and time.monotonic() - self.shown < (BAR_REFRESH_SECONDS if terminal else PLAIN_LINE_SECONDS):
@@ -86,7 +86,7 @@ class ProgressScreen:
         if counts.remaining > 0 and not counts.running:
             said += " | starting a worker (`ray status` tells what is free)"
         evaluation = statistics.median(counts.evaluations) if counts.evaluations else None
-        running = list(counts.running.items())[:MAX_TRIALS_SHOWN] if terminal or len(counts.running) == 1 else []
+        running = list(counts.running.items())[:MAX_TRIAL_BARS] if terminal or len(counts.running) == 1 else []
         trials = [(label, read_progress(store.trial(key), evaluation)) for key, (label, _) in running]
         if not terminal:
             alone = trials[0][1] if trials else None
@@ -103,14 +103,14 @@ class ProgressScreen:
 
 
 @dataclass(eq=False)
-class TrialCallback(Callback):
+class SweepCallback(Callback):
     """Reads the result of each trial that ends, once; where there is none, writes that the trial was lost."""
 
-    counts: TrialCounts
+    counts: SweepProgress
     store: Storage
     mirror: MlflowMirror
     stopper: SweepStopper
-    keeper: WeightPruner
+    keeper: WeightDeleter
     screen: ProgressScreen
 
     def __getstate__(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class TrialCallback(Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         started = parse_tune_trial(trial)
-        self.stopper.trial_started(started)
+        self.stopper.count_started_trial(started)
         self.counts.running[started.id()] = (self.counts.label(started), time.monotonic())
         self.mirror.running[started.id()] = started
 
@@ -134,7 +134,7 @@ class TrialCallback(Callback):
         self._end(trial, "it ended without a result")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._end(trial, read_tune_error(trial).strip())
+        self._end(trial, read_trial_error(trial).strip())
 
     def _end(self, tune_trial: Any, cause: str) -> None:
         trial = parse_tune_trial(tune_trial)
@@ -144,7 +144,7 @@ class TrialCallback(Callback):
         written = self.store.result(key)
         if written is None and synced:
             try:
-                written = record.write_failure(trial, self.store, cause, LOST, seconds)
+                written = record.write_failed_trial(trial, self.store, cause, LOST, seconds)
             except OSError as error:  # the disk is full
                 self.stopper.unwritable = f"{error.strerror} ({self.store.root})"
         why = "takes nothing more" if self.stopper.unwritable else "does not answer"
@@ -152,9 +152,9 @@ class TrialCallback(Callback):
         result = written or {"status": LOST, "error": {"kind": LOST, "message": message}}
         self.counts.count_ended_trial(result, seconds)
         name = f"{self.counts.label(trial)} ({key})"
-        self.screen.print_line(f"{name}: {describe_outcome(result)}, {format_duration(seconds)}")
-        self.stopper.trial_ended(key, result)
-        self.keeper.prune_after_trial(trial)
+        self.screen.print_line(f"{name}: {describe_trial_outcome(result)}, {format_duration(seconds)}")
+        self.stopper.count_ended_trial(key, result)
+        self.keeper.delete_weights_after_trial(trial)
         self.mirror.log_trial_result(key, written)
         tune_trial.run_metadata.metric_analysis.clear()  # running means of every number that a trial reported,
         tune_trial.run_metadata.metric_n_steps.clear()  # 15 KB each, which nobody reads
@@ -165,7 +165,7 @@ def parse_tune_trial(tune_trial: Any) -> Trial:
     return Trial.model_validate_json(tune_trial.config["trial"])
 
 
-def describe_outcome(result: Mapping[str, Any]) -> str:
+def describe_trial_outcome(result: Mapping[str, Any]) -> str:
     parts = []
     if result["status"] in EVALUATED_STATUSES:
         parts.append(benchmarks.format_goal_values(result["config"]["benchmark"]["name"], result["metrics"]))

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from platform.state import manifest
-from platform.state.lock import hold_lock
+from platform.state.lock import hold_sweep_lock
 from platform.state.trial_outcomes import read_trial_results
 from platform.tracking.runs import open_mlflow_runs, tracking_uri
 from trainables.common import cli
@@ -28,12 +28,12 @@ def main(
     if action != "sync":
         raise InputError(f"unknown action '{action}'; known: sync")
     store = open_storage(location)
-    count = log_sweep_to_mlflow(manifest.find_manifests(name, store)[0], store)
+    count = sync_sweep_to_mlflow(manifest.find_manifests(name, store)[0], store)
     cli.print_line(f"{count} trials in {tracking_uri(store)}")
     return 0
 
 
-def log_sweep_to_mlflow(sweep: SweepFile, store: Storage) -> int:
+def sync_sweep_to_mlflow(sweep: SweepFile, store: Storage) -> int:
     """Log every trial of a sweep that has a result; return how many. Raises InputError while its driver runs."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -41,7 +41,7 @@ def log_sweep_to_mlflow(sweep: SweepFile, store: Storage) -> int:
     if (uri := tracking_uri(store)).startswith("http"):
         check_server_responds(f"{uri}/health", "MLflow", "is MLFLOW_TRACKING_URI right, and does its server run?")
     command = f"python -m platform.tracking sync {sweep.label}"
-    with hold_lock(store, store.lock(sweep.name, sweep.hash), command):
+    with hold_sweep_lock(store, store.lock(sweep.name, sweep.hash), command):
         store.download_sweeps_and_results(sweep.trials)
         done, damaged = read_trial_results(sweep.trials, store)
         for path in damaged:
@@ -59,4 +59,4 @@ def log_sweep_to_mlflow(sweep: SweepFile, store: Storage) -> int:
 
 
 if __name__ == "__main__":
-    cli.make_app(main)()
+    cli.make_typer_app(main)()

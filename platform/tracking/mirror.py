@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from platform.tracking.runs import VIEW_PAGE, MlflowRuns, open_mlflow_runs
+from platform.tracking.runs import VIEW_PAGE, SweepMlflowRuns, open_mlflow_runs
 from trainables.common.deadlines import START_TIMEOUT, call_within
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
@@ -15,7 +15,7 @@ from trainables.storage.sweep_file import SweepFile
 
 CURVE_LOG_SECONDS = 30.0
 """Between two looks at the curves of trials that run."""
-MlflowAction = Callable[[MlflowRuns], Any]
+MlflowAction = Callable[[SweepMlflowRuns], Any]
 
 
 class MlflowMirror:
@@ -24,9 +24,9 @@ class MlflowMirror:
     `problem`: what went wrong, which `sync` mends later; MLflow's client tries again.
     """
 
-    def __init__(self, connect: Callable[[], MlflowRuns]) -> None:
+    def __init__(self, connect: Callable[[], SweepMlflowRuns]) -> None:
         self.connect = connect
-        self.runs: MlflowRuns | None = None
+        self.runs: SweepMlflowRuns | None = None
         self.problem: Exception | None = None
         self.running: dict[str, Trial] = {}
         self.actions: queue.Queue[MlflowAction | None] = queue.Queue()

@@ -18,30 +18,30 @@ from typing import Any
 from filelock import FileLock
 
 from platform.plan.overrides import flatten_settings
-from platform.state.trial_outcomes import count_outcomes
+from platform.state.trial_outcomes import count_trials_by_outcome
 from trainables import benchmarks
 from trainables.common.deadlines import ANSWER_TIMEOUT
 from trainables.common.wording import escape_markdown
-from trainables.config.trial import Trial, has_effect
+from trainables.config.trial import Trial, setting_has_effect
 from trainables.methods.method_constants import resolve_constants
 from trainables.storage.atomic_files import parse_json_object, read_json, read_parquet_rows
 from trainables.storage.file_names import CURVE_COLUMNS, EVALUATED_STATUSES, LOST, PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile, read_sweep
-from trainables.trial.progress import is_running
+from trainables.trial.progress import is_progress_writer_running
 
-VIEW_TAG = "mlflow.sharedViewState.{sweep}"
+MLFLOW_VIEW_TAG = "mlflow.sharedViewState.{sweep}"
 VIEW_PAGE = "#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey={sweep}"
 """The part of an address that opens a view's table, by NAME-HASH of the sweep, and not GenAI's pages."""
-VIEW_CHART = "&compareRunsMode=CHART"
+MLFLOW_CHART_QUERY = "&compareRunsMode=CHART"
 """What opens the view's chart in place of its table."""
-ENDED_RUN_STATUSES = ("FINISHED", "FAILED")
+WHOLE_RESULT_RUN_STATUSES = ("FINISHED", "FAILED")
 """How the run of a trial ends when it shows a whole result."""
 MetricPoint = tuple[str, float, int]
 
 
 @dataclass
-class MlflowRuns:
+class SweepMlflowRuns:
     """The runs of one sweep, written from its storage; `runs`: MLflow's run by trial id."""
 
     client: Any
@@ -51,12 +51,12 @@ class MlflowRuns:
     store: Storage
     runs: dict[str, Any] = field(default_factory=dict)
 
-    def load_trial_runs(self) -> None:
+    def load_and_repair_trial_runs(self) -> None:
         """Find every trial's run. Delete what a repeated request doubled, and end the runs of interrupted trials."""
         condition = f"tags.sweep_id = '{self.sweep.label}' and tags.trial_id != ''"
         found = _search_runs(self.client, self.experiment, condition)
         self.runs = {}
-        for run in sorted(found, key=lambda one: one.info.status in ENDED_RUN_STATUSES, reverse=True):
+        for run in sorted(found, key=lambda one: one.info.status in WHOLE_RESULT_RUN_STATUSES, reverse=True):
             if self.runs.setdefault(run.data.tags["trial_id"], run) is not run:
                 self.client.delete_run(run.info.run_id)
         for trial_id, run in self.runs.items():
@@ -74,7 +74,7 @@ class MlflowRuns:
             return
         trial = Trial.model_validate(result["config"])
         run = self._find_run(trial, result["started"])
-        if run.info.status in ENDED_RUN_STATUSES:
+        if run.info.status in WHOLE_RESULT_RUN_STATUSES:
             return
         key, start = run.info.run_id, run.info.start_time
         self.store.fetch(steps := self.store.trial(trial_id) / STEPS)
@@ -94,7 +94,7 @@ class MlflowRuns:
         """Log the curves so far of a trial that runs; nothing before its training begins."""
         path = self.store.trial(trial.id()) / PROGRESS
         progress = parse_json_object(self.store.read_current_bytes(path) or b"") or {}
-        if not progress.get("points") or is_running(progress) is False:
+        if not progress.get("points") or is_progress_writer_running(progress) is False:
             return
         run, rows = self._find_run(trial, progress["started"]), progress["points"]
         points = [(f"train/{name}", row[name], row["step"]) for row in rows for name in CURVE_COLUMNS if name in row]
@@ -103,17 +103,17 @@ class MlflowRuns:
     def finish(self) -> None:
         """Log how many trials ended how and where weights are kept, and end the parent run."""
         listed = read_sweep(self.store.sweep(self.sweep.name, self.sweep.hash))  # with what Optuna has added meanwhile
-        counts = count_outcomes(listed, self.store)
+        counts = count_trials_by_outcome(listed, self.store)
         points = [(f"trials/{key}", value, 0) for key, value in counts.items()]
         self._log_points(self.parent, points, int(time.time() * 1000))
-        self.load_trial_runs()
+        self.load_and_repair_trial_runs()
         for trial_id, run in self.runs.items():
             folder = self.store.trial(trial_id) / WEIGHTS
             kept = self.store.uri(folder) if self.store.exists(folder) else ""
             if kept != run.data.tags.get("checkpoint", ""):
                 self.client.set_tag(run.info.run_id, "checkpoint", kept)
         shown = encode_mlflow_view(self.sweep, list(self.runs.values()))
-        self.client.set_experiment_tag(self.experiment, VIEW_TAG.format(sweep=self.sweep.label), shown)
+        self.client.set_experiment_tag(self.experiment, MLFLOW_VIEW_TAG.format(sweep=self.sweep.label), shown)
         ends = [run.info.end_time for run in self.runs.values() if run.info.end_time]
         done = counts["total"] - counts["missing"] - counts[LOST]
         status = "KILLED" if done < self.sweep.planned_trials else "FINISHED"
@@ -161,7 +161,7 @@ def _milliseconds(moment: str) -> int:
 def flatten_run_parameters(trial: Trial) -> dict[str, str]:
     """Return the configuration, flat, and the objective's numbers with those of its preset."""
     numbers = asdict(resolve_constants(trial.method, trial.objective, trial.benchmark.split))
-    read = [name for name in numbers if has_effect(f"objective.{name}", trial.method, trial.rectifier.name)]
+    read = [name for name in numbers if setting_has_effect(f"objective.{name}", trial.method, trial.rectifier.name)]
     flat = flatten_settings(trial.model_dump(mode="json")) | {f"constants.{name}": numbers[name] for name in read}
     return {name: "none" if value is None else str(value) for name, value in flat.items()}
 
@@ -208,7 +208,7 @@ def tracking_uri(store: Storage) -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{store.root / 'mlflow.db'}"
 
 
-def open_mlflow_runs(sweep: SweepFile, store: Storage) -> MlflowRuns:
+def open_mlflow_runs(sweep: SweepFile, store: Storage) -> SweepMlflowRuns:
     """Return the runs of a sweep; make its experiment and its parent run if they are missing."""
     from mlflow import MlflowClient
 
@@ -231,8 +231,8 @@ def open_mlflow_runs(sweep: SweepFile, store: Storage) -> MlflowRuns:
         client.rename_experiment(known.experiment_id, name)
         known = None
     experiment = known.experiment_id if known else client.create_experiment(sweep.name, folder)
-    runs = MlflowRuns(client, experiment, _open_parent(client, experiment, sweep), sweep, store)
-    runs.load_trial_runs()
+    runs = SweepMlflowRuns(client, experiment, _open_parent(client, experiment, sweep), sweep, store)
+    runs.load_and_repair_trial_runs()
     return runs
 
 

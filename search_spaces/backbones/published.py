@@ -10,21 +10,21 @@ def _muse(corpus: str) -> tuple[tuple[str, Model], ...]:
     return tuple((role, Model(path=path, tokenizer="meta-llama/Llama-2-7b-hf")) for role, path in found.items())
 
 
-LLAMA_7B = ModelShape(
+LLAMA_7B_SHAPE = ModelShape(
     hidden=4096, layers=32, heads=32, kv_heads=32, head_size=128, intermediate=11008, vocabulary=32000
 )
 
-LLAMA2 = make_tofu_backbone(
+LLAMA2_7B_CHAT = make_tofu_backbone(
     "meta-llama/Llama-2-7b-chat-hf",
     name="Llama-2-7B-chat",
     template="llama2",
-    shape=LLAMA_7B,
+    shape=LLAMA_7B_SHAPE,
     open_unlearning=True,
 )
-ICLM = Backbone(name="ICLM-7B", template="phi", shape=LLAMA_7B, lr=1e-5, published=_muse("Books"), corpus="books")
+ICLM = Backbone(name="ICLM-7B", template="phi", shape=LLAMA_7B_SHAPE, lr=1e-5, published=_muse("Books"), corpus="books")
 """MUSE's models of the books; its texts need no template."""
-MUSE_LLAMA2 = Backbone(
-    name="Llama-2-7B", template="phi", shape=LLAMA_7B, lr=1e-5, published=_muse("News"), corpus="news"
+LLAMA2_7B_MUSE_NEWS = Backbone(
+    name="Llama-2-7B", template="phi", shape=LLAMA_7B_SHAPE, lr=1e-5, published=_muse("News"), corpus="news"
 )
 """MUSE's models of the news."""
 
@@ -53,7 +53,7 @@ LLAMA31_8B = make_tofu_backbone(
     open_unlearning=True,
 )
 
-PHI = make_tofu_backbone(
+PHI_1_5 = make_tofu_backbone(
     "microsoft/phi-1_5",
     name="Phi-1.5",
     lr=2e-5,
@@ -65,7 +65,7 @@ PHI = make_tofu_backbone(
 """TOFU's authors published a target model (locuslab/tofu_ft_phi-1.5, without a tokenizer) and no retain model, so both
 are fine-tuned here from one base by one recipe: --set target= takes another target model."""
 
-ZEPHYR = Backbone(
+ZEPHYR_7B = Backbone(
     name="Zephyr-7B-beta",
     base=Model(path="HuggingFaceH4/zephyr-7b-beta"),
     template="zephyr",

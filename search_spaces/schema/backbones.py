@@ -7,7 +7,7 @@ from typing import Any
 
 from trainables.config.settings import FrozenSettings, Model, ModelShape, Precision, Training
 
-GATED_HUB_PREFIXES = ("meta-llama/", "google/gemma")
+GATED_HUB_ID_PREFIXES = ("meta-llama/", "google/gemma")
 
 
 class Backbone(FrozenSettings):

@@ -6,35 +6,35 @@ gnueaj/unlearning-depth-score @ fc31639. The first value of each axis is open-un
 """
 
 from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Axis, Sweep
+from search_spaces.schema.sweep import SMALL_GAMMA_GRID, SMALL_TAU_GRID, Axis, Sweep
 from trainables.config.settings import Benchmark, Objective, Resources, Selection, Training
 
-METHODS = ("ga", "gd", "npo_gd", "simnpo_gd")
+OPEN_UNLEARNING_METHODS = ("ga", "gd", "npo_gd", "simnpo_gd")
 """Its GradAscent, GradDiff, NPO and SimNPO. Its RMU trains all weights, ours the matrices that RMU's authors train."""
-SPLITS = ("forget10", "forget05", "forget01")
-PUBLISHED_VALUES: dict[str, Axis] = {
+OPEN_UNLEARNING_SPLITS = ("forget10", "forget05", "forget01")
+OPEN_UNLEARNING_SEARCH_VALUES: dict[str, Axis] = {
     "training.lr": (1e-5, 2e-5, 5e-5),
     "training.epochs": (10, 5),
     "objective.retain_coefficient": (1.0, 2.0, 5.0),
 }
 
 
-def make_tofu_sweep(backbone: Backbone, *, name: str, ranks: int = 1) -> Sweep:
+def make_open_unlearning_sweep(backbone: Backbone, *, name: str, ranks: int = 1) -> Sweep:
     """Return open-unlearning's TOFU sweep on a backbone, each method alone and with GRU."""
     return Sweep(
         name=name,
         title=f"TOFU on {backbone.name} with open-unlearning's models and settings",
         backbone=backbone,
         axes={
-            "method": METHODS,
-            "benchmark.split": SPLITS,
-            **PUBLISHED_VALUES,
-            "rectifier.gamma": SMALL_GAMMAS,
-            "rectifier.tau": SMALL_TAUS,
+            "method": OPEN_UNLEARNING_METHODS,
+            "benchmark.split": OPEN_UNLEARNING_SPLITS,
+            **OPEN_UNLEARNING_SEARCH_VALUES,
+            "rectifier.gamma": SMALL_GAMMA_GRID,
+            "rectifier.tau": SMALL_TAU_GRID,
         },
         benchmark=Benchmark(dialect="open-unlearning", template=backbone.template),
         selection=Selection(halves=True),
-        searched=tuple(PUBLISHED_VALUES),
+        searched=tuple(OPEN_UNLEARNING_SEARCH_VALUES),
         objective=Objective(preset="open-unlearning"),
         training=Training(lr=1e-5, epochs=10, batch_size=32, schedule="linear", warmup_epochs=1),
         resources=Resources(ranks=ranks, gpus=1, cpus=4, precision=backbone.precision, gpu_memory=80),

@@ -17,7 +17,7 @@ from trainables.config.settings import FrozenSettings
 from trainables.config.trial import Rectifier, Trial
 from trainables.config.types import Count, PathOrId, Positive, Share, ShortText
 
-STUDY_PATHS = ("benchmark.split", "method", "rectifier.name")
+STUDY_AXIS_PATHS = ("benchmark.split", "method", "rectifier.name")
 """Each combination of values of these axes is one Optuna study. They take words, never ranges."""
 SECTIONS: dict[str, type[FrozenSettings]] = {
     "rectifier": Rectifier,
@@ -44,13 +44,13 @@ class Range:
             raise ValueError(f"the range {self} begins where there is no logarithm; begin above 0")
 
     @property
-    def is_whole(self) -> bool:
+    def has_whole_numbers(self) -> bool:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def __contains__(self, value: object) -> bool:
         if not (isinstance(value, int | float) and self.low <= value <= self.high):
             return False
-        return not self.is_whole or float(value).is_integer()
+        return not self.has_whole_numbers or float(value).is_integer()
 
     def __str__(self) -> str:
         ends = f"{self.low:g}..{self.high:g}"
@@ -104,25 +104,25 @@ def convert_axis_to_json(axis: Axis) -> Any:
     return {"low": axis.low, "high": axis.high, "log": axis.log} if isinstance(axis, Range) else list(axis)
 
 
-def rectifier_requires_value(rectifier: str, path: str) -> bool:
+def rectifier_requires_gamma_or_tau(rectifier: str, path: str) -> bool:
     """Return whether a rectifier needs a value of gamma or tau, so that `none` is no point of its axis."""
     section, _, name = path.rpartition(".")
     return section == "rectifier" and name in GAMMA_AND_TAU and name in RECTIFIERS[rectifier].requires
 
 
-GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
+PAPER_GAMMA_GRID = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 TAUS = (0.001, 0.005, 0.01, 0.1, 1.0, 10.0, 100.0, None)
-SMALL_GAMMAS = (0.05, 0.8)
-SMALL_TAUS = (None, 1.0)
-TRU_STRENGTHS = (0.50, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85)
-OWN_FILE_FIELDS = ("forget", "retain", "eval", "requests")
+SMALL_GAMMA_GRID = (0.05, 0.8)
+SMALL_TAU_GRID = (None, 1.0)
+PAPER_TRU_STRENGTH_GRID = (0.50, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85)
+OWN_SWEEP_FILE_FIELDS = ("forget", "retain", "eval", "requests")
 """Settings of the sweep own that name files, and a folder of files."""
-SMALL_TRU_STRENGTHS = (4.0, 8.0, 12.0, 16.0, 24.0)
-COMMON_AXES: dict[str, Axis] = {
+SMALL_MODEL_TRU_STRENGTHS = (4.0, 8.0, 12.0, 16.0, 24.0)
+DEFAULT_AXES: dict[str, Axis] = {
     "rectifier.name": ("none", "gru"),
-    "rectifier.gamma": SMALL_GAMMAS,
-    "rectifier.tau": SMALL_TAUS,
-    "task_vector.stg": TRU_STRENGTHS,
+    "rectifier.gamma": SMALL_GAMMA_GRID,
+    "rectifier.tau": SMALL_TAU_GRID,
+    "task_vector.stg": PAPER_TRU_STRENGTH_GRID,
     "seed": (0,),
 }
 
@@ -141,7 +141,7 @@ class PublishedSetting(FrozenSettings):
     normalise: settings.NormaliseUnit | None = None
 
 
-class ModelTraining(FrozenSettings):
+class SmallModelRecipe(FrozenSettings):
     """Making of models that no folder holds; with `pretraining` a base model is trained first and then fine-tuned."""
 
     architecture: tuple[tuple[str, bool | int | float], ...]
@@ -152,7 +152,7 @@ class ModelTraining(FrozenSettings):
     general_configs: tuple[str, ...] = ("real_authors", "world_facts")
 
 
-class FictionalAuthors(FrozenSettings):
+class FictionalAuthorsSettings(FrozenSettings):
     """Fictional authors in TOFU's format, made from a seed: see trainables.data.fictional."""
 
     authors: int
@@ -161,7 +161,7 @@ class FictionalAuthors(FrozenSettings):
     seed: int = 0
 
 
-class Search(FrozenSettings):
+class OptunaSearchSettings(FrozenSettings):
     """How `--strategy optuna` searches. `floor`: the share of the target model's utility that a trial is to keep."""
 
     sampler: Literal["tpe", "gp", "random"] = "tpe"
@@ -170,14 +170,14 @@ class Search(FrozenSettings):
     """Metrics that are searched for, retention among them (asked for by `benchmark.measures`); none: the goals."""
 
 
-class StressTest(FrozenSettings):
+class StressTestSettings(FrozenSettings):
     """Attacks on the chosen trials at the sweep's end (trainables.robustness.attacks). `lr`: of relearning."""
 
     attacks: tuple[ShortText, ...] = ()
     lr: Positive | None = None
 
 
-class References(FrozenSettings):
+class ReferenceModelSettings(FrozenSettings):
     """`seeds`: retain models that are trained, of seeds 0, 1, ...: the noise of retraining (docs/measuring.md)."""
 
     seeds: Annotated[int, Field(ge=1, le=100)] = 1
@@ -209,9 +209,9 @@ class Sweep(FrozenSettings):
     calibration: settings.Calibration = settings.Calibration()
     selection: settings.Selection = settings.Selection()
     """Rule for the trial of a study that tables show and whose weights `--keep best` keeps."""
-    search: Search = Search()
-    stress: StressTest = StressTest()
-    references: References = References()
+    search: OptunaSearchSettings = OptunaSearchSettings()
+    stress: StressTestSettings = StressTestSettings()
+    references: ReferenceModelSettings = ReferenceModelSettings()
     export: bool = False
     """The sweep ends with the chosen trial's model in a folder of its own."""
     resources: settings.Resources = settings.Resources()
@@ -233,17 +233,17 @@ class Sweep(FrozenSettings):
     """Another place for the tokenizer of every model that is found, where theirs is missing."""
     attention: settings.Attention | None = None
     """Another implementation of attention for them."""
-    model_training: ModelTraining | None = None
+    model_training: SmallModelRecipe | None = None
     backbone: Backbone | None = None
     """Where models come from that no folder holds; a sweep has this or `model_training`."""
-    fictional: FictionalAuthors | None = None
+    fictional: FictionalAuthorsSettings | None = None
 
     @field_validator("axes", mode="before")
     @classmethod
     def _check_axes(cls, axes: Any) -> dict[str, Axis]:
         if not isinstance(axes, Mapping) or "method" not in axes:
             raise ValueError('write a mapping of paths to values: {"method": ("npo",), "training.lr": (1e-5, 3e-5)}')
-        return {path: parse_axis(path, axis) for path, axis in {**COMMON_AXES, **axes}.items()}
+        return {path: parse_axis(path, axis) for path, axis in {**DEFAULT_AXES, **axes}.items()}
 
     @model_validator(mode="after")
     def _fill_splits(self) -> Self:

@@ -48,7 +48,7 @@ def test_rehearsal_of_gpu_day_without_a_gpu(trial_inputs: Any, root: Path, tmp_p
     assert [len(list(day.glob(names))) for names in files] == [2, 1, 1]
     found = json.loads(next(day.glob("gpu-*.json")).read_text())
     assert not [row for row in found if "error" in row]
-    assert {row["part"] for row in found if "part_seconds" in row} == set(gpu.PARTS)
+    assert {row["part"] for row in found if "part_seconds" in row} == set(gpu.MEASUREMENTS)
     row = found[0]
     assert {"torch", "transformers", "deepspeed"} <= row["versions"].keys()
     assert row["commit"]
@@ -71,7 +71,7 @@ def test_a_part_that_fails_or_takes_too_long_is_told(tmp_path: Path, monkeypatch
         raise RuntimeError("no such thing")
 
     parts = {"first": fail, "second": lambda _: iter([time.sleep(30)]), "third": lambda _: iter([{"after": 3}])}
-    monkeypatch.setattr(gpu, "PARTS", parts)
+    monkeypatch.setattr(gpu, "MEASUREMENTS", parts)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     gpu.main(["--quick", "--minutes", "0.02", "--json", str(tmp_path / "rows.json")])
     found = json.loads((tmp_path / "rows.json").read_text())

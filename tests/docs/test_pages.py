@@ -157,5 +157,5 @@ def test_errata_are_listed() -> None:
             one.printed,
             one.corrected or "not known",
         ]
-        for one in paper.ERRATA
+        for one in paper.PAPER_ERRATA
     ]

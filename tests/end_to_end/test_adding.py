@@ -170,9 +170,9 @@ def test_a_trial_of_what_is_added(run: Run, trial_inputs: Any, tmp_path: Path) -
 
 LABELS = """
 from analysis.figures import style
-from analysis.labels import table_row_label
+from analysis.labels import format_table_row_label as label
 looks = [style.marker_style("known", name) for name in ("none", "agree", "equal", "gru")]
-print(table_row_label("known", "none"), "|", table_row_label("known", "agree"), "|", table_row_label("known", "equal"))
+print(label("known", "none"), "|", label("known", "agree"), "|", label("known", "equal"))
 assert len({(str(look["marker"]), "markerfacecolor" in look) for look in looks}) == 4
 """
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from analysis.figures.style import RC_PARAMS
+from analysis.figures.style import FIGURE_RC_PARAMS
 
 SLACK = 1.0
 """Pixels at 100 per inch that extents may share: they are boxes around glyphs, with some air."""
@@ -17,7 +17,7 @@ SLACK = 1.0
 
 def overlapping(figure: Figure) -> list[tuple[str, str]]:
     """Return the pairs of texts whose extents intersect, and (text, "edge") for what reaches out of the figure."""
-    with mpl.rc_context(RC_PARAMS):
+    with mpl.rc_context(FIGURE_RC_PARAMS):
         figure.draw_without_rendering()
         boxes = [(text.get_text(), text.get_window_extent()) for text in texts(figure)]
     found = [(one, other) for (one, a), (other, b) in combinations(boxes, 2) if _meet(a, b)]

@@ -47,7 +47,7 @@ def train(job: dict[str, Any]) -> None:
     network, length, size = network_of(job), job["length"], job["micro_batch"]
     constants = method_constants.resolve_constants(job["method"], Objective(layer=job["layer"]), "forget05")
     objective = objectives.make_objective(job["method"], constants)
-    frozen = copy.deepcopy(network).eval().requires_grad_(False) if objective.needs_frozen else None
+    frozen = copy.deepcopy(network).eval().requires_grad_(False) if objective.needs_frozen_model else None
     if job["method"] == "rmu":
         setup.freeze_all_but_rmu_weights(network, job["layer"])
     if job["lora"]:

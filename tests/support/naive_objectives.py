@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from trainables.common.tokenized_row import AlternativeAnswerExample, Example
-from trainables.methods.method_constants import FIXED_PAD_TOKENS, Constants
+from trainables.common.tokenized_row import Example, RowWithAlternativeAnswer
+from trainables.methods.method_constants import TOFU_ROW_TOKENS, ObjectiveConstants
 from trainables.methods.objectives import Objective, Term
 from trainables.training import forward_backward
 
@@ -27,7 +27,7 @@ NAME = 1000
 
 @dataclass
 class Row:
-    """One row and what both models say: logits (FIXED_PAD_TOKENS, WORDS), hidden (FIXED_PAD_TOKENS, HIDDEN)."""
+    """One row and what both models say: logits (TOFU_ROW_TOKENS, WORDS), hidden (TOFU_ROW_TOKENS, HIDDEN)."""
 
     example: Example
     logits: torch.Tensor
@@ -54,7 +54,7 @@ def rows(seed: int, lengths: Sequence[tuple[int, int]] = UNEQUAL, hidden: int = 
     generator = torch.Generator().manual_seed(seed)
 
     def leaf(width: int) -> torch.Tensor:
-        return torch.randn(FIXED_PAD_TOKENS, width, generator=generator, dtype=torch.float64).requires_grad_()
+        return torch.randn(TOFU_ROW_TOKENS, width, generator=generator, dtype=torch.float64).requires_grad_()
 
     made = []
     for number, (tokens, start) in enumerate(lengths):
@@ -67,7 +67,7 @@ def with_others(batch: Sequence[Row], others: Sequence[Row]) -> list[Row]:
     """Rows with others as their other answers, which come after them on the tape."""
     for number, (row, other) in enumerate(zip(batch, others, strict=True), len(batch)):
         second = Example((NAME + number, *other.example.input_ids[1:]), other.start)
-        row.example = AlternativeAnswerExample(row.example.input_ids, row.start, other=second)
+        row.example = RowWithAlternativeAnswer(row.example.input_ids, row.start, other=second)
         row.other = other
     return list(batch)
 
@@ -210,7 +210,7 @@ def control(term: Term, hidden: int = HIDDEN) -> torch.Tensor:
     return row.hidden.detach()[1] - gradient[1] * hidden / 2
 
 
-def rmu(forget: Sequence[Row], retain: Sequence[Row], c: Constants, vector: torch.Tensor) -> torch.Tensor:
+def rmu(forget: Sequence[Row], retain: Sequence[Row], c: ObjectiveConstants, vector: torch.Tensor) -> torch.Tensor:
     steered = distance(forget, lambda row: row.hidden - vector, c.rmu_reduction)
     kept = distance(retain, lambda row: row.hidden - row.frozen_hidden.detach(), c.rmu_reduction)
     return steered + c.alpha * kept

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import tiny
 from trainables.benchmarks import own
-from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
+from trainables.benchmarks.base import TARGET_IS_OWN_REFERENCE
 from trainables.benchmarks.own import row_files, row_scores
 from trainables.config.settings import Benchmark
 from trainables.data.conversations import make_encoder
@@ -48,4 +48,4 @@ def taught(files: dict[str, Path]) -> Any:
 
 @pytest.fixture(scope="module")
 def measured(files: dict[str, Path], taught: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    return OWN.measure(taught, tiny.tokenizer(), on(files), RETAIN_MODEL_ITSELF, token_budget=8192)
+    return OWN.measure(taught, tiny.tokenizer(), on(files), TARGET_IS_OWN_REFERENCE, token_budget=8192)

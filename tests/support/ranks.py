@@ -95,7 +95,7 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
 
     sides = tofu.TofuBenchmark().training_rows(Benchmark(data=data, split=split))
     encoded = [encode_rows(tokenizer, side, "llama2", "paper", 192) for side in sides]
-    constants = method_constants.Constants(**job.get("constants", {}))
+    constants = method_constants.ObjectiveConstants(**job.get("constants", {}))
     rule = {"name": "gru", "gamma": 0.8} | job.get("rule", {})
     task = loop.TrainingTask(
         forget=encoded[0],

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from analysis import paper
-from analysis.stats.sweep_results import Results
+from analysis.stats.sweep_results import SweepResults
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, NONE, calibrated, read, write_sweep, write_trial
 
@@ -30,7 +30,7 @@ def write_arena(
     mixed: bool = False,
     extraction: bool = False,
     **given: Any,
-) -> Results:
+) -> SweepResults:
     """Write methods with their rectifiers (`names`, if `methods` says nothing else) at the seeds of each learning rate.
 
     `given` is for the sweep's file.
@@ -88,5 +88,5 @@ def write_grid(store: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def grid_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def grid_results(tmp_path_factory: pytest.TempPathFactory) -> SweepResults:
     return read(write_grid(tmp_path_factory.mktemp("grid")))

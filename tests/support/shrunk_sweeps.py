@@ -7,7 +7,7 @@ from pathlib import Path
 from search_spaces.schema.sweep import Sweep
 from tests.support import small_sweep, tiny
 from tests.support.environment import type_settings
-from trainables.benchmarks.wmdp import QUESTION_CONFIGS
+from trainables.benchmarks.wmdp import CONFIG_BY_QUESTION_TASK
 
 SMALL = (
     *"resources.ranks=1 resources.cpus=1 resources.gpus=0 resources.precision=fp32 training.batch_size=2".split(),
@@ -38,7 +38,7 @@ def muse(place: Path) -> list[str]:
 
 
 def wmdp(place: Path) -> list[str]:
-    for name in QUESTION_CONFIGS.values():
+    for name in CONFIG_BY_QUESTION_TASK.values():
         tiny.write_rows(place / f"questions/{name}/test.json", tiny.choices(2))
     for split in ("test", "dev"):
         tiny.write_rows(place / f"mmlu/virology/{split}.json", tiny.choices(2))

@@ -19,7 +19,7 @@ from platform.state.trial_outcomes import SweepState, read_sweep_state
 from search_spaces.schema.sweep import Sweep, import_sweep
 from search_spaces.tofu_tiny import SWEEP
 from tests.support.environment import TrialInputs, type_settings
-from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
+from trainables.benchmarks.base import TARGET_IS_OWN_REFERENCE
 from trainables.config.settings import Model, Resources
 from trainables.config.trial import Trial
 from trainables.data import fictional
@@ -128,7 +128,7 @@ def evaluate_references(plan: Plan, store: Storage) -> None:
 
     against: dict[str, str | None] = {}
     if plan.sweep.benchmark.name == "own":  # the target model's comes first, then that of a baseline
-        against = dict.fromkeys(plan.benchmarks, RETAIN_MODEL_ITSELF)
+        against = dict.fromkeys(plan.benchmarks, TARGET_IS_OWN_REFERENCE)
     for ref in plan.references if against else sorted(plan.references, key=lambda ref: ref.role == "original"):
         retain = None if ref.role == "retain" else against.get(ref.split)
         against[ref.split] = ref.evaluation

@@ -25,7 +25,7 @@ from trainables.storage.folder_storage import Storage
 
 def invoke(main: Callable[..., int], *arguments: object) -> Any:
     """Run a command's function as if it was typed."""
-    return CliRunner().invoke(cli.make_app(main), [str(argument) for argument in arguments])
+    return CliRunner().invoke(cli.make_typer_app(main), [str(argument) for argument in arguments])
 
 
 def in_process(*arguments: object) -> Any:
@@ -66,7 +66,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[SweepState]:
         states.append(state)
         return 0
 
-    monkeypatch.setattr(start, "run_plan", record)
+    monkeypatch.setattr(start, "run_plan_and_report", record)
     return states
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from analysis.load.trials import find_sweep
-from analysis.stats.sweep_results import Results, read_results
+from analysis.stats.sweep_results import SweepResults, read_sweep_results
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import FILE_FORMAT_VERSION
 
@@ -185,7 +185,7 @@ def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str 
     write(store / "sweeps" / f"{name}-{digest}.json", data)
 
 
-def make_sweep(store: Path, *trials: Mapping[str, Any], **given: Any) -> Results:
+def make_sweep(store: Path, *trials: Mapping[str, Any], **given: Any) -> SweepResults:
     """Write trials, each by what `write_trial` takes, and their sweep, and return its results."""
     ids = [write_trial(store, f"{place:012x}", **one) for place, one in enumerate(trials)]
     write_sweep(store, ids, **given)
@@ -208,11 +208,11 @@ def write_store(store: Path) -> Path:
     return store
 
 
-def read(store: Path) -> Results:
+def read(store: Path) -> SweepResults:
     """Return the results of a store's only sweep."""
     (path,) = (store / "sweeps").glob("*.json")
     storage = Storage(store)
-    return read_results(find_sweep(path.stem, storage), storage)
+    return read_sweep_results(find_sweep(path.stem, storage), storage)
 
 
 def grid(markdown: str) -> list[list[str]]:
@@ -227,7 +227,7 @@ def tiny_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tiny_results(store: Path) -> Results:
+def tiny_results(store: Path) -> SweepResults:
     return read(store)
 
 

@@ -91,6 +91,8 @@ def test_what_cannot_be_asked_is_told(tmp_path: Path) -> None:
     (code / "odd.py").write_text(f"open('{tmp_path}/ran', 'w')")
     told = {"abc": "the weights of trial abc were not kept", folder: "has no chat template", code: "it needs code"}
     for name, words in told.items():
-        done = CliRunner().invoke(chat.cli.make_app(chat.main), [str(name), f"--storage={tmp_path}"], input="yes\n" * 9)
+        done = CliRunner().invoke(
+            chat.cli.make_typer_app(chat.main), [str(name), f"--storage={tmp_path}"], input="yes\n" * 9
+        )
         assert (done.exit_code, done.stderr.count("\n"), words in done.stderr) == (2, 1, True), done.output
     assert not (tmp_path / "ran").exists()

@@ -12,7 +12,7 @@ from trainables.benchmarks import measures
 from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, TrainingSize, every_other
 from trainables.common.errors import InputError, first_error_line, suggest_name
 from trainables.config.settings import Benchmark
-from trainables.config.types import benchmark_names
+from trainables.config.types import list_benchmark_names
 
 __all__ = ["BenchmarkBase", "Examples", "Goal", "Metrics", "Records", "Row", "TrainingSize", "every_other"]
 
@@ -20,8 +20,8 @@ __all__ = ["BenchmarkBase", "Examples", "Goal", "Metrics", "Records", "Row", "Tr
 @cache
 def get_benchmark(name: str) -> BenchmarkBase:
     """Return the benchmark called `name`. Raises InputError naming the closest, or what is wrong with its file."""
-    if name not in benchmark_names():
-        raise InputError(f"benchmark.name: unknown benchmark '{name}'; {suggest_name(name, benchmark_names())}")
+    if name not in list_benchmark_names():
+        raise InputError(f"benchmark.name: unknown benchmark '{name}'; {suggest_name(name, list_benchmark_names())}")
     try:
         module = importlib.import_module(f"{__name__}.{name}")
         defined = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
@@ -30,7 +30,7 @@ def get_benchmark(name: str) -> BenchmarkBase:
         raise InputError(f"trainables/benchmarks/{name}: {first_error_line(error)}") from error
 
 
-def aggregate_each_half(benchmark: Benchmark, records: Records, reference: Any) -> list[Metrics] | None:
+def compute_metrics_of_each_half(benchmark: Benchmark, records: Records, reference: Any) -> list[Metrics] | None:
     """Return the metrics on either half of the rows: one to choose by, one to report. None if a half lacks a task."""
     tasks = {record["task"] for record in records}
     parts = [every_other(records, which) for which in (0, 1)]
@@ -52,13 +52,13 @@ def list_searchable_goals(benchmark: Benchmark) -> dict[str, Goal]:
     """Return what can be searched for, by name: the benchmark's goals, and the measures that are asked for."""
     chosen = get_benchmark(benchmark.name)
     known = {goal.metric: goal for goal in chosen.GOALS}
-    for name, measure in measures.requested_measures(benchmark).items():
+    for name, measure in measures.list_requested_measures(benchmark).items():
         metric = f"{name}_auc" if measure.membership else f"{chosen.FORGET_TASK}_{name}"
         known[name] = Goal(metric, "removal", measure.best, measure.short, measure.title)
     return known
 
 
-def choose_goals(benchmark: Benchmark, names: Sequence[str]) -> tuple[Goal, ...]:
+def choose_search_goals(benchmark: Benchmark, names: Sequence[str]) -> tuple[Goal, ...]:
     """Return the goals of a search, retention last: those named, else the benchmark's. Raises InputError."""
     own, known = get_benchmark(benchmark.name).GOALS, list_searchable_goals(benchmark)
     for name in names:
@@ -77,4 +77,4 @@ def orient_goal_values(name: str, metrics: Mapping[str, Any], goals: Sequence[Go
     goals = goals or get_benchmark(name).GOALS
     if any(metrics.get(goal.metric) is None for goal in goals):
         return None
-    return tuple(goal.upward_value(metrics[goal.metric]) for goal in goals)
+    return tuple(goal.make_higher_better(metrics[goal.metric]) for goal in goals)

@@ -20,7 +20,7 @@ from trainables.data.raw_rows import Row
 Records = list[dict[str, Any]]
 Metrics = dict[str, float | int | None]
 Examples = Sequence[Example]
-RETAIN_MODEL_ITSELF = "itself"
+TARGET_IS_OWN_REFERENCE = "itself"
 """The reference, and its id, of a target model that the others are measured against."""
 MMLU_SHOTS = 5
 """Worked examples that each subject of MMLU has."""
@@ -39,7 +39,7 @@ class Goal:
     chance: float | None = None
     """What guessing reaches, where that is known: of questions with four answers a quarter."""
 
-    def upward_value(self, value: float) -> float:
+    def make_higher_better(self, value: float) -> float:
         """Return the value, turned so that more is better."""
         return value if self.best == "highest" else -value
 

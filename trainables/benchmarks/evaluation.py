@@ -46,7 +46,7 @@ def evaluate(
     return added | metrics, records
 
 
-def advise_template(network: Any, tokenizer: Any, benchmark: Benchmark, metrics: Metrics) -> str | None:
+def suggest_better_template(network: Any, tokenizer: Any, benchmark: Benchmark, metrics: Metrics) -> str | None:
     """Return that another template is likely the model's, where its answers to the forget rows are poor; else None."""
     chosen = benchmarks.get_benchmark(benchmark.name)
     known = [metrics.get(f"forget_{name}") for name in ("rouge", "prob", "extraction_strength")]
@@ -89,12 +89,12 @@ def check_data_unchanged(benchmark: Benchmark) -> None:
         raise InputError(f"benchmark: what '{places}' holds has changed since this trial was planned")
 
 
-def evaluation_document(benchmark: Benchmark, metrics: Metrics, records: Records) -> dict[str, Any]:
+def make_evaluation_document(benchmark: Benchmark, metrics: Metrics, records: Records) -> dict[str, Any]:
     part = benchmarks.get_benchmark(benchmark.name).make_reference_document(benchmark, records)
     return {**metrics, "benchmark": benchmark.model_dump(mode="json"), **part}
 
 
-def read_retain_reference(path: Path, benchmark: Benchmark, field: str = "--retain-evaluation") -> Any:
+def read_reference_evaluation(path: Path, benchmark: Benchmark, field: str = "--retain-evaluation") -> Any:
     """Return what metrics need of the retain model's kept evaluation. Raises InputError if it is of something else."""
     kept = atomic_files.read_json(path)
     return benchmarks.get_benchmark(benchmark.name).read_reference(kept, benchmark, f"{field}: {path}")
@@ -209,7 +209,7 @@ def _find_long_rows(encoder: Encoder, rows: Sequence[Row], positions: int) -> li
             tokens = min(MAX_BLOCK_LABELS, len(text_blocks.tokenize_text(encoder.tokenizer, row["text"])))
         else:
             (example,) = encoder.encode([(row["question"], row["answer"])], max_length=sys.maxsize)
-            tokens = example.answer_start + min(example.answer_tokens, MAX_BLOCK_LABELS)
+            tokens = example.answer_start + min(example.answer_token_count, MAX_BLOCK_LABELS)
         if tokens > positions:
             found.append(number)
     return found

@@ -22,7 +22,7 @@ from trainables.inference.progress import ProgressCounter
 
 ACCURACY_FIELD = "acc,none"
 TOKENS_PER_PROMPT = 256
-MMLU, MMLU_DEFINITIONS, MMLU_HUB_ID = "mmlu", "mmlu/default", "cais/mmlu"
+MMLU, MMLU_DEFINITIONS_FOLDER, MMLU_HUB_ID = "mmlu", "mmlu/default", "cais/mmlu"
 MMLU_SPLITS = ("test", "dev")
 """The files of a subject of MMLU: lm-eval reads the worked examples also where it shows none."""
 FILE_SPLITS = ("train", "validation", "test", "dev")
@@ -40,9 +40,9 @@ def _definitions(folder: str) -> Any:
 def check_task_names(names: Sequence[str]) -> None:
     """Raise InputError on a task that lm-eval does not define: of its groups mmlu alone is taken."""
     for name in names:
-        if name == MMLU or name in list_task_files():
+        if name == MMLU or name in map_task_names_to_files():
             continue
-        near = ", ".join(f"'{found}'" for found in difflib.get_close_matches(name, [MMLU, *list_task_files()]))
+        near = ", ".join(f"'{found}'" for found in difflib.get_close_matches(name, [MMLU, *map_task_names_to_files()]))
         hint = f"did you mean {near}?" if near else "see 'python -m lm_eval ls tasks'"
         raise InputError(f"benchmark.tasks: lm-eval has no task '{name}' (of its groups, mmlu alone is taken); {hint}")
 
@@ -53,7 +53,7 @@ def _tasks_folder() -> Path:
 
 
 @cache
-def list_task_files() -> Mapping[str, Path]:
+def map_task_names_to_files() -> Mapping[str, Path]:
     """Return the YAML file of every task that lm-eval defines, without importing it."""
     found: dict[str, Path] = {}
     for file in _tasks_folder().rglob("*.yaml"):
@@ -83,7 +83,7 @@ def _load_mmlu(place: str, shots: int) -> Any:
     from lm_eval.api.group import Group
     from lm_eval.config.group import GroupConfig
 
-    definitions, subjects = _definitions(MMLU_DEFINITIONS), list_local_mmlu_subjects(place)
+    definitions, subjects = _definitions(MMLU_DEFINITIONS_FOLDER), list_local_mmlu_subjects(place)
     known = [name.removeprefix(f"{MMLU}_") for name in definitions.all_subtasks]
     for subject in subjects or ():
         if subject not in known:
@@ -103,7 +103,7 @@ def _load_mmlu(place: str, shots: int) -> Any:
 
 def _load_task(task: str, place: str | None) -> Any:
     """Return any task of lm-eval with its own number of worked examples. Raises InputError on a metric best low."""
-    definitions, settings = _definitions(str(list_task_files()[task].parent)), {"task": task}
+    definitions, settings = _definitions(str(map_task_names_to_files()[task].parent)), {"task": task}
     if place is not None:
         settings |= _place_settings(task, place, definitions.task_index[task].cfg.get("dataset_name") or "")
     (loaded,) = _load(task, definitions, [settings])
@@ -140,7 +140,7 @@ def _load(task: str, definitions: Any, settings: list[dict[str, Any]]) -> list[A
         ) from error
 
 
-def evaluate_tasks(
+def evaluate_lm_eval_tasks(
     network: Any, tokenizer: Any, tasks: Sequence[Any], *, limit: int | None, token_budget: int
 ) -> tuple[Metrics, Records]:
     """Return the accuracy of each task, else its first metric, its standard error and count of questions, and records.
@@ -150,14 +150,14 @@ def evaluate_tasks(
     import lm_eval
     from lm_eval.models import huggingface
 
-    from trainables.inference.passes import run_on_first_rank
+    from trainables.inference.passes import run_once_for_all_ranks
 
     def evaluate() -> tuple[Metrics, Records]:
         wrap: Any = huggingface.HFLM  # its decorators, and simple_evaluate's, hide the parameters from type checkers
         run: Any = lm_eval.simple_evaluate
         rows = max(1, min(token_budget, LABELS_PER_CHUNK) // TOKENS_PER_PROMPT)  # lm-eval keeps all tokens' logits
         model = wrap(pretrained=network, tokenizer=copy.deepcopy(tokenizer), batch_size=rows)  # it adds a pad token
-        found = run(model=model, tasks=list(tasks), limit=limit, task_manager=_definitions(MMLU_DEFINITIONS))
+        found = run(model=model, tasks=list(tasks), limit=limit, task_manager=_definitions(MMLU_DEFINITIONS_FOLDER))
         values: Metrics = {}
         for name in (getattr(task, "task_name", None) or task.name for task in tasks):
             result = found["results"][name]
@@ -173,7 +173,7 @@ def evaluate_tasks(
         return values, records
 
     ProgressCounter("", 0)  # lm-eval reports no progress
-    found, records = run_on_first_rank(evaluate)
+    found, records = run_once_for_all_ranks(evaluate)
     if not all(row["finite"] for row in records):
         raise TrialDiverged("diverged", "evaluation: the log-likelihood of a choice is not finite")
     return found, records

@@ -110,12 +110,12 @@ def make_rouge_scorer(*kinds: str, stemmer: bool = True, any_script: bool = Fals
     from nltk.stem.porter import PorterStemmer
     from rouge_score.rouge_scorer import RougeScorer
 
-    words = AnyScriptTokenizer if any_script else AsciiTokenizer
+    words = RougeAnyScriptTokenizer if any_script else RougeAsciiTokenizer
     return RougeScorer(list(kinds), tokenizer=words(lru_cache(2**16)(PorterStemmer().stem)) if stemmer else None)
 
 
 @dataclass(frozen=True)
-class AsciiTokenizer:
+class RougeAsciiTokenizer:
     """rouge-score's words: runs of a-z and 0-9, those of more than three characters by their stem."""
 
     stem: Callable[[str], str]
@@ -126,7 +126,7 @@ class AsciiTokenizer:
         return tokenize(text, self)
 
 
-class AnyScriptTokenizer(AsciiTokenizer):
+class RougeAnyScriptTokenizer(RougeAsciiTokenizer):
     """Words of any script, letters, digits and their marks; scripts without spaces count by the character."""
 
     def tokenize(self, text: str) -> list[str]:

@@ -34,7 +34,7 @@ TASK_COLUMNS = {"raw": ("text",), "verbmem": ("prompt", "gt"), "knowmem": ("ques
 TASK_COLUMNS |= dict.fromkeys(EXTRA_SETS, ("text",))
 VERBMEM_ANSWER_TOKENS, KNOWMEM_ANSWER_TOKENS = 128, 32
 VERBMEM_PROMPT_TOKENS, KNOWMEM_PROMPT_TOKENS, PRIVLEAK_TEXT_TOKENS = 200, 600, 2000
-STOP_WORDS = ("\n\n", "\nQuestion", "Question:")
+KNOWMEM_STOP_STRINGS = ("\n\n", "\nQuestion", "Question:")
 AUC_FIELD, DIGEST_FIELD = "privleak_auc", "privleak_rows_digest"
 
 
@@ -124,7 +124,7 @@ class MuseBenchmark(base.BenchmarkBase):
     ) -> tuple[Metrics, Records]:
         """Return every number, PrivLeak against the AUC `reference` of the retain model, and a record a question."""
         records = _generated(network, tokenizer, benchmark, token_budget)
-        if measures.requested_measures(benchmark).keys() & {"extraction_strength", "exact_memorisation"}:
+        if measures.list_requested_measures(benchmark).keys() & {"extraction_strength", "exact_memorisation"}:
             _score_passages(network, tokenizer, benchmark, records, token_budget)
         records += _likelihoods(network, tokenizer, benchmark, token_budget)
         records = measures.add_row_measures(benchmark, records)
@@ -201,7 +201,7 @@ def _generated(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget:
     for verbatim, length in ((True, VERBMEM_ANSWER_TOKENS), (False, KNOWMEM_ANSWER_TOKENS)):
         chosen = [row for row in asked if (row["task"] == "verbmem_f") == verbatim]
         prompts = [text_blocks.tokenize_text(tokenizer, row["question"]) for row in chosen]
-        texts = generation.generate(network, tokenizer, prompts, token_budget=token_budget, new_tokens=length)
+        texts = generation.generate_texts(network, tokenizer, prompts, token_budget=token_budget, new_tokens=length)
         for row, text in zip(chosen, texts, strict=True):
             text = text if verbatim else cut_at_stop_word(text)
             text = text.strip() if rules.strip else text
@@ -225,7 +225,7 @@ def _score_passages(network: Any, tokenizer: Any, benchmark: Benchmark, asked: R
 
 
 def cut_at_stop_word(text: str) -> str:
-    return min((text.split(stop)[0] for stop in STOP_WORDS), key=len)
+    return min((text.split(stop)[0] for stop in KNOWMEM_STOP_STRINGS), key=len)
 
 
 def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget: int) -> Records:
@@ -238,7 +238,7 @@ def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budge
     for task, texts in zip(PRIVLEAK_SETS, _texts(benchmark), strict=True):
         examples += [Example(tuple(text_blocks.tokenize_text(tokenizer, text)[:length]), 1) for text in texts]
         records += [{"task": task, "index": index} for index in range(len(texts))]
-    standardise = set(examples) if "membership_min_k_plus_plus" in measures.requested_measures(benchmark) else ()
+    standardise = set(examples) if "membership_min_k_plus_plus" in measures.list_requested_measures(benchmark) else ()
     scores = scoring.score_examples(network, tokenizer, examples, token_budget=token_budget, standardise=standardise)
     for record, example, one in zip(records, examples, scores, strict=True):
         scored = one.losses[:-1] if rules.text_tokens else one.losses

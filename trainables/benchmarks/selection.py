@@ -10,7 +10,7 @@ from trainables import benchmarks
 from trainables.config.settings import Selection
 from trainables.storage.file_names import EVALUATED_STATUSES
 
-GoalPoint = tuple[str, *tuple[float, ...]]
+TrialGoalGains = tuple[str, *tuple[float, ...]]
 """A trial's id and its gain in each goal of the benchmark: more is better, retention is last (TOFU: FQ, MU)."""
 Results = Mapping[str, Mapping[str, Any]]
 MIN_REMOVAL = 0.1
@@ -33,7 +33,7 @@ def make_candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Cand
     if values[-1] is None:
         return None
     known = [(goal, value) for goal, value in zip(goals, values, strict=True) if value is not None]
-    *removal, utility = (goal.upward_value(value) for goal, value in known)
+    *removal, utility = (goal.make_higher_better(value) for goal, value in known)
     return Candidate(key, mean(removal) if len(removal) == len(goals) - 1 else None, float(utility))
 
 
@@ -48,16 +48,16 @@ def pick_utility(document: Mapping[str, Any], benchmark: str, chosen: Selection)
     return pick_half_metrics(document, chosen).get(benchmarks.get_benchmark(benchmark).GOALS[-1].metric)
 
 
-def list_goal_gains(results: Results, benchmark: str) -> list[GoalPoint]:
+def list_goal_gains(results: Results, benchmark: str) -> list[TrialGoalGains]:
     found = (
         (key, benchmarks.orient_goal_values(benchmark, result.get("metrics", {}))) for key, result in results.items()
     )
     return [(key, *gains) for key, gains in found if gains is not None]
 
 
-def pareto_front_ids(points: Sequence[GoalPoint]) -> list[str]:
+def find_pareto_front_ids(points: Sequence[TrialGoalGains]) -> list[str]:
     """Return the ids of the points that no other one beats: at least as good in every goal and better in one."""
-    front: list[GoalPoint] = []
+    front: list[TrialGoalGains] = []
     for point in sorted(points, key=lambda point: point[1:], reverse=True):  # what beats a point comes before it
         if not any(other[1:] != point[1:] and all(map(ge, other[1:], point[1:])) for other in front):
             front.append(point)
@@ -81,7 +81,7 @@ def average_over_seeds(settings: Mapping[str, Sequence[Candidate]]) -> list[Cand
     return found
 
 
-def pick_candidate(candidates: Iterable[Candidate], original: float | None, chosen: Selection) -> Candidate | None:
+def pick_best_candidate(candidates: Iterable[Candidate], original: float | None, chosen: Selection) -> Candidate | None:
     """Return the candidate that the rule chooses, None of none. `original`: the target model's utility.
 
     Ties go to the higher other value, then to the lower key. Without a measured removal or a bar, the utility decides.
@@ -148,7 +148,7 @@ def choose_and_judge_trial(
 ) -> ShippingVerdict:
     """Return the verdict on trials, by id, of one split; `target`: the evaluation of their target model, or empty."""
     kind, utility = benchmarks.get_benchmark(benchmark), pick_utility(target, benchmark, rule)
-    chosen = pick_candidate(list_candidates(results, benchmark, rule), utility, rule)
+    chosen = pick_best_candidate(list_candidates(results, benchmark, rule), utility, rule)
     nothing = kind.explain_nothing_to_remove(target.get("metrics") or {})
     if chosen is None:
         measured = any(one.get("metrics") for one in results.values())

@@ -21,11 +21,11 @@ from trainables.data import raw_rows, text_blocks
 from trainables.data.hub_folders import HubRequirement, is_user_named_folder
 
 TOPICS_BY_SPLIT = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
-FORGET_CORPUS_NAME, RETAIN_CORPUS_NAME = "{}-forget-corpus", "{}-retain-corpus"
+FORGET_CORPUS_NAME_FORMAT, RETAIN_CORPUS_NAME_FORMAT = "{}-forget-corpus", "{}-retain-corpus"
 MIN_TEXT_CHARACTERS = 50
 BIO_FORGET = "bio_forget"
 HUB_IDS = {BIO_FORGET: "cais/wmdp-bio-forget-corpus", "wmdp": "cais/wmdp", "mmlu": lm_eval_adapter.MMLU_HUB_ID}
-QUESTION_CONFIGS = {"wmdp_bio": "wmdp-bio", "wmdp_cyber": "wmdp-cyber"}
+CONFIG_BY_QUESTION_TASK = {"wmdp_bio": "wmdp-bio", "wmdp_cyber": "wmdp-cyber"}
 """lm-eval's task: the configuration of its data set."""
 QUESTION_COUNTS, SUBJECT_COUNTS, QUESTION_TOKENS = (1273, 1987, 14042), (1, 1, 57), 150
 """Questions and subjects of WMDP-bio, WMDP-cyber and MMLU; tokens of a question with its choices, roughly."""
@@ -110,10 +110,10 @@ class WmdpBenchmark(base.BenchmarkBase):
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
     ) -> tuple[Metrics, Records]:
         wmdp, mmlu = (place for place, _, _ in _question_sources(benchmark))
-        places = dict.fromkeys(QUESTION_CONFIGS, wmdp) | {"mmlu": mmlu}
+        places = dict.fromkeys(CONFIG_BY_QUESTION_TASK, wmdp) | {"mmlu": mmlu}
         tasks = lm_eval_adapter.load_lm_eval_tasks(tuple(places), places, benchmark.shots)
         settings = {"limit": benchmark.limit, "token_budget": token_budget}
-        return lm_eval_adapter.evaluate_tasks(network, tokenizer, tasks, **settings)
+        return lm_eval_adapter.evaluate_lm_eval_tasks(network, tokenizer, tasks, **settings)
 
     def half_metrics(self, benchmark: Benchmark, half: Records, reference: None, which: int) -> Metrics:
         """Return the accuracies on every other question, MMLU's over all subjects together as lm-eval weighs them."""
@@ -143,19 +143,19 @@ def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str, str | None]]:
     """Return place, configuration, the setting that names the place, and revision, of every corpus of the split."""
     found = []
     for topic in TOPICS_BY_SPLIT[benchmark.split]:
-        at, config, field = benchmark.data, FORGET_CORPUS_NAME.format(topic), "benchmark.data"
+        at, config, field = benchmark.data, FORGET_CORPUS_NAME_FORMAT.format(topic), "benchmark.data"
         if topic == "bio" and resolve_data_source(benchmark, BIO_FORGET) != benchmark.data:
             at, field = resolve_data_source(benchmark, BIO_FORGET), f"benchmark.sources {BIO_FORGET}"
             config = config if is_user_named_folder(at) else "default"
         found.append((at, config, field, benchmark.revision if at == benchmark.data else None))
-        found.append((benchmark.data, RETAIN_CORPUS_NAME.format(topic), "benchmark.data", benchmark.revision))
+        found.append((benchmark.data, RETAIN_CORPUS_NAME_FORMAT.format(topic), "benchmark.data", benchmark.revision))
     return found
 
 
 def _question_sources(benchmark: Benchmark) -> list[tuple[str, list[str], str]]:
     """Return place, configurations in its folder, and the setting that names it, of WMDP's and of MMLU's questions."""
     wmdp, mmlu = (resolve_data_source(benchmark, part) for part in ("wmdp", "mmlu"))
-    configs = [f"{config}/test" for config in QUESTION_CONFIGS.values()] if is_user_named_folder(wmdp) else []
+    configs = [f"{config}/test" for config in CONFIG_BY_QUESTION_TASK.values()] if is_user_named_folder(wmdp) else []
     subjects = lm_eval_adapter.list_local_mmlu_subjects(mmlu) or ()
     splits = [f"{subject}/{split}" for subject in subjects for split in lm_eval_adapter.MMLU_SPLITS]
     return [(wmdp, configs, "benchmark.sources wmdp"), (mmlu, splits, "benchmark.sources mmlu")]

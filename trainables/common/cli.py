@@ -24,11 +24,11 @@ StorageOption = Annotated[
 SweepArgument = Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")]
 PATH_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 """Error numbers of a path that somebody named and that cannot be used."""
-MAX_VALUE_LENGTH, MAX_MESSAGE_LENGTH = 120, 3500
+MAX_VALUE_LENGTH, MAX_ERROR_MESSAGE_LENGTH = 120, 3500
 """Characters of a value that a message repeats, and of a message."""
 
 
-def make_app(main: Callable[..., int]) -> typer.Typer:
+def make_typer_app(main: Callable[..., int]) -> typer.Typer:
     """Make a command of a function: it ends with the exit status of the function, run as `run_for_exit_status` does."""
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -86,8 +86,8 @@ def run_for_exit_status(main: Callable[[], int]) -> int:
 def _print_error(message: str) -> None:
     """Print one line: line ends and control characters are escaped, a very long message is cut."""
     shown = "".join(map(_escape, redact(message)))
-    if len(shown) > MAX_MESSAGE_LENGTH:
-        shown = f"{shown[:MAX_MESSAGE_LENGTH]}... ({len(shown)} characters)"
+    if len(shown) > MAX_ERROR_MESSAGE_LENGTH:
+        shown = f"{shown[:MAX_ERROR_MESSAGE_LENGTH]}... ({len(shown)} characters)"
     print_line(f"error: {shown}", error=True)
 
 

@@ -13,9 +13,9 @@ from urllib.request import Request, urlopen
 from trainables.common.cli import print_line
 from trainables.common.errors import InputError
 
-CONNECT_TIMEOUT, ANSWER_TIMEOUT, START_TIMEOUT, TEMPLATE_TIMEOUT = 10.0, 30.0, 60.0, 10.0
+CONNECT_TIMEOUT, ANSWER_TIMEOUT, START_TIMEOUT, TEMPLATE_RENDER_TIMEOUT = 10.0, 30.0, 60.0, 10.0
 """For a connection, a server's whole answer, Ray's first process on a node, a template's text of a conversation."""
-NOTICE_SECONDS, NOTICE_INTERVAL_SECONDS = 5.0, 20.0
+NOTICE_SECONDS, WAIT_NOTICE_INTERVAL_SECONDS = 5.0, 20.0
 """Of a wait until it is told of, and between two further lines."""
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def call_within(seconds: float, what: str, call: Callable[[], T]) -> T:
             raise TimeoutError(f"{what} has not answered in {seconds:.0f} s")
         left = f", {seconds - told:.0f} s left" if seconds < float("inf") else f" for {told:.0f} s"
         print_line(f"waiting for {what}{left}", error=True)
-        told += NOTICE_INTERVAL_SECONDS
+        told += WAIT_NOTICE_INTERVAL_SECONDS
     return future.result()
 
 
@@ -58,7 +58,7 @@ def check_server_responds(url: str, name: str, advice: str) -> None:
 
 
 @contextlib.contextmanager
-def interrupt_after(seconds: float) -> Iterator[None]:
+def raise_timeout_after(seconds: float) -> Iterator[None]:
     """Raise TimeoutError out of a block of Python that takes longer; in a main thread only, where signals come."""
 
     def interrupt(number: int, frame: object) -> NoReturn:

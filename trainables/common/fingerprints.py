@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from trainables.common.regular_files import open_regular
+from trainables.common.regular_files import open_regular_file
 
-MIN_REMEMBERED_BYTES = 256 * 2**20
+MIN_CACHED_HASH_FILE_BYTES = 256 * 2**20
 """Bytes of a file whose hash is kept in the user's cache: to read it again takes seconds."""
 EXTRA_TEMPLATES = "additional_chat_templates/*.jinja"  # one called default counts in the place of chat_template.jinja
 RECIPE_FILE = "recipe.json"
@@ -31,7 +31,7 @@ def hash_files(files: Iterable[Path]) -> str:
     return total.hexdigest()[:16]
 
 
-def hash_model(folder: Path) -> str:
+def hash_model_folder(folder: Path) -> str:
     """Return a model folder's fingerprint: of configurations, tokenizer and weights, not of our own note."""
     patterns = ("*.json", "*.safetensors", "*.model", EXTRA_TEMPLATES, "*.jinja", "merges.txt")
     found = {file for pattern in patterns for file in folder.glob(pattern)}
@@ -51,15 +51,15 @@ def hash_folder(folder: Path) -> str:
 
 def _hash_file(file: Path) -> bytes:
     """Return SHA-256 of a file's size and content, of a large file as it is remembered."""
-    with open_regular(file) as stream:
+    with open_regular_file(file) as stream:
         state = os.fstat(stream.fileno())
         known = (os.path.realpath(file), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
         kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "unlearn", hash_json(known)[:32])
-        remembered = kept.read_bytes() if state.st_size > MIN_REMEMBERED_BYTES and kept.is_file() else b""
+        remembered = kept.read_bytes() if state.st_size > MIN_CACHED_HASH_FILE_BYTES and kept.is_file() else b""
         if len(remembered) == hashlib.sha256().digest_size:
             return remembered
         found = hashlib.file_digest(stream, lambda: hashlib.sha256(str(state.st_size).encode())).digest()
-    if state.st_size > MIN_REMEMBERED_BYTES:
+    if state.st_size > MIN_CACHED_HASH_FILE_BYTES:
         with contextlib.suppress(OSError):  # a home that cannot be written to
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_bytes(found)

@@ -17,13 +17,13 @@ RESULT_CODE_PATTERNS = (
     "workers/shared_artifacts.py",  # it trains target and retain models
 )
 """The modules of trainables/ that make numbers. Others only move numbers: editing them does not change the hash."""
-TEMPLATE_DATE = "2025-04-10"
+CHAT_TEMPLATE_DATE = "2025-04-10"
 """What chat templates that write today's date are told: a model's numbers must not depend on the day."""
 PACKAGES = ("torch", "deepspeed", "transformers", "ray", "numpy", "scipy", "rouge-score", "lm-eval", "optuna", "mlflow")
 
 
 @cache
-def package_versions() -> dict[str, str]:
+def read_package_versions() -> dict[str, str]:
     python = ".".join(str(part) for part in sys.version_info[:3])
     return {"python": python, **{name: importlib.metadata.version(name) for name in PACKAGES}}
 
@@ -41,8 +41,8 @@ def read_git_state() -> tuple[str | None, bool]:
 def collect_provenance(*names: str) -> dict[str, Any]:
     """Return versions, commit and code of this process, and the date that templates are told."""
     head, dirty = read_git_state()
-    found = {"versions": package_versions(), "commit": head, "dirty": dirty, "code": hash_result_code(*names)}
-    return found | {"template_date": TEMPLATE_DATE}
+    found = {"versions": read_package_versions(), "commit": head, "dirty": dirty, "code": hash_result_code(*names)}
+    return found | {"template_date": CHAT_TEMPLATE_DATE}
 
 
 def hash_result_code(*names: str) -> str:

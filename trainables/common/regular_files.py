@@ -13,7 +13,7 @@ MAX_FILE_BYTES, MAX_ROWS_OR_VALUES, PARQUET_BATCH_ROWS = 2**32, 10**6, 1024
 """Of a text or a table in memory; of a table, and of it at once."""
 
 
-def open_regular(path: Path) -> BufferedReader:
+def open_regular_file(path: Path) -> BufferedReader:
     """Open a file. Raises InputError for a pipe, which would wait, a device, which would not end, and a dead link."""
     try:
         mode = path.stat().st_mode
@@ -27,8 +27,8 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return what a file holds. Raises InputError for what `open_regular` refuses, and for more than MAX_FILE_BYTES."""
-    with open_regular(path) as opened:
+    """Return what a file holds. Raises InputError where `open_regular_file` does, and for over MAX_FILE_BYTES."""
+    with open_regular_file(path) as opened:
         if os.fstat(opened.fileno()).st_size > MAX_FILE_BYTES:
             raise InputError(f"'{path}' has more than {MAX_FILE_BYTES} bytes; give a smaller file")
         return opened.read()
@@ -56,7 +56,7 @@ def read_parquet(path: Path, columns: Collection[str] = ()) -> Any:
     import pyarrow.parquet
 
     try:
-        with open_regular(path) as opened, pyarrow.parquet.ParquetFile(opened) as file:
+        with open_regular_file(path) as opened, pyarrow.parquet.ParquetFile(opened) as file:
             fields = [field for field in file.schema_arrow if not columns or field.name in columns]
             plain = [f.with_type(f.type.value_type) if pyarrow.types.is_dictionary(f.type) else f for f in fields]
             size, schema, batches = 0, pyarrow.schema(plain), []

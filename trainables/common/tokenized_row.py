@@ -17,7 +17,7 @@ class Example:
     ending: int = 0
 
     @property
-    def answer_tokens(self) -> int:
+    def answer_token_count(self) -> int:
         return len(self.input_ids) - self.answer_start
 
     def keep_first_labels(self, labels: int) -> Self:
@@ -27,7 +27,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class AlternativeAnswerExample(Example):
+class RowWithAlternativeAnswer(Example):
     """A row, and its question with another answer."""
 
     other: Example = field(kw_only=True)

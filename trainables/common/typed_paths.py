@@ -22,7 +22,7 @@ def quote_path(place: str) -> str:
     return f"'{place}'" if str(path) == place else f"'{place}', looked for at {path}"
 
 
-def shorten_path(path: Path) -> Path:
+def make_path_relative(path: Path) -> Path:
     """Return a path as a person would type it: from the working directory if it lies below that, else from the root."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
@@ -36,7 +36,7 @@ def is_file(place: str | Path) -> bool:
     return os.path.isfile(expand_home(str(place)))
 
 
-def exists(place: str | Path) -> bool:
+def path_exists(place: str | Path) -> bool:
     return os.path.exists(expand_home(str(place)))
 
 

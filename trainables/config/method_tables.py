@@ -20,7 +20,7 @@ frozen_model: a copy of the target model, and its forward pass beside one with g
 distributions: both models' distributions over the vocabulary there.
 reference_sums: S_i^0, one forward pass of the target model over the forget rows that the steps draw.
 """
-PUBLISHED_NEEDS = ("pairs", "frozen_on_forget", "retain_multiplier")
+PUBLISHED_OBJECTIVE_NEEDS = ("pairs", "frozen_on_forget", "retain_multiplier")
 """Further needs, of published objectives alone.
 
 pairs: each forget row once more with another answer, in one pass with it, another one each epoch.
@@ -46,7 +46,7 @@ class MethodOrRectifierRow:
 
 @dataclass(frozen=True)
 class MethodRow(MethodOrRectifierRow):
-    """An objective that is trained, or a task vector. `needs`: of NEEDS and PUBLISHED_NEEDS."""
+    """An objective that is trained, or a task vector. `needs`: of NEEDS and PUBLISHED_OBJECTIVE_NEEDS."""
 
     reads: tuple[str, ...] = ()
     """The settings of `objective` that it reads."""

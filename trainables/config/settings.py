@@ -181,7 +181,7 @@ class Training(FrozenSettings):
     """`utility:0.95`: training ends where `eval_every` finds less of the target model's; a step before is chosen."""
 
     @property
-    def kept_share(self) -> float | None:
+    def kept_utility_share(self) -> float | None:
         """The share of the target model's utility that `stop_when` keeps."""
         return float(self.stop_when.partition(":")[2]) if self.stop_when else None
 

@@ -8,14 +8,14 @@ from trainables.config.settings import Benchmark, Dialect, FrozenSettings, Model
 from trainables.config.trial import Trial, hashed_settings
 
 
-class SharedRecipe(FrozenSettings):
+class SharedArtifactRecipe(FrozenSettings):
     """Something that trials share."""
 
     def id(self) -> str:
         return hash_json(hashed_settings(self))[:12]
 
 
-class ModelRecipe(SharedRecipe):
+class ModelRecipe(SharedArtifactRecipe):
     """Making of a model: a base model fine-tuned, or an architecture trained from nothing, on named rows.
 
     `architecture`: arguments of transformers' LlamaConfig, with a byte-level BPE of `vocabulary` entries. `answers`: id
@@ -39,7 +39,7 @@ class ModelRecipe(SharedRecipe):
     precision: Precision = "fp32"
 
 
-class SharedVector(SharedRecipe):
+class SharedVector(SharedArtifactRecipe):
     """Making of a task vector without its strength; `rectified`: TRU's mean of rectified unit vectors."""
 
     rectified: bool
@@ -51,7 +51,7 @@ class SharedVector(SharedRecipe):
     precision: Precision = "fp32"
 
 
-def find_direction_of_trial(trial: Trial) -> SharedVector | None:
+def make_direction_recipe(trial: Trial) -> SharedVector | None:
     """Return the direction that a trial moves along; None: it trains an objective."""
     if trial.task_vector is None:
         return None

@@ -14,8 +14,8 @@ from trainables.config.method_tables import GAMMA_AND_TAU, METHODS, RECTIFIERS, 
 from trainables.config.settings import FrozenSettings
 from trainables.config.types import Count, Positive, Seed, Share
 
-LABEL_PATHS = ("method", "benchmark.split", "rectifier.name", "rectifier.gamma", "rectifier.tau", "seed")
-LABEL_PATHS += ("task_vector.stg", "task_vector.strength", "task_vector.normalise")
+PATHS_IN_EVERY_LABEL = ("method", "benchmark.split", "rectifier.name", "rectifier.gamma", "rectifier.tau", "seed")
+PATHS_IN_EVERY_LABEL += ("task_vector.stg", "task_vector.strength", "task_vector.normalise")
 """Settings that every trial's name tells."""
 EARLIER_TRIAL_PREFIX = "trial:"
 """Start of the fingerprint of a model that another trial leaves; its id comes after it."""
@@ -127,7 +127,7 @@ class Trial(FrozenSettings):
         return _trial_id(self)  # type: ignore[arg-type]  # frozen, and so hashable
 
     @property
-    def earlier_id(self) -> str | None:
+    def earlier_trial_id(self) -> str | None:
         """Return the id of the trial whose model this one goes on from, None of a target model of its own."""
         mark = self.target.fingerprint or ""
         return mark.removeprefix(EARLIER_TRIAL_PREFIX) if mark.startswith(EARLIER_TRIAL_PREFIX) else None
@@ -151,12 +151,12 @@ class Trial(FrozenSettings):
         others = "".join(
             f"-{path.rpartition('.')[2]}{_short(attrgetter(path)(self))}"
             for path in sorted(axes)
-            if path not in LABEL_PATHS and has_effect(path, self.method, self.rectifier.name)
+            if path not in PATHS_IN_EVERY_LABEL and setting_has_effect(path, self.method, self.rectifier.name)
         )
         return f"{prefix}{self.method}-{self.benchmark.split}{numbers}{strength}{others}-s{self.seed}"
 
 
-def has_effect(path: str, method: str, rectifier: str, axes: Mapping[str, Any] | None = None) -> bool:
+def setting_has_effect(path: str, method: str, rectifier: str, axes: Mapping[str, Any] | None = None) -> bool:
     """Return whether a setting changes the trials of a method with a rectifier.
 
     `axes` of the sweep: without a moving average on them, a rule of two gradients has no use for gamma.
@@ -179,7 +179,7 @@ def has_effect(path: str, method: str, rectifier: str, axes: Mapping[str, Any] |
             return path != "seed" or not row.strength or row.batched  # in other vectors nothing is random
 
 
-def check_runnable(trial: Trial) -> None:
+def check_trial_runnable(trial: Trial) -> None:
     """Raise InputError for what a result may have but no run: `stop_above` never looked at, unusable GPUs or parts."""
     ranks, gpus = trial.resources.ranks, trial.resources.gpus
     if gpus > 1 or 0 < gpus < 1 < ranks:

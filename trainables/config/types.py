@@ -27,7 +27,7 @@ Name = Annotated[str, Field(max_length=200, pattern=r"^\w[\w.,:+()-]*$")]
 """A name, an id, a commit or a version: a word that a path, a shell, LaTeX, Markdown and a spreadsheet take as one."""
 ShortText = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
 """A word or a line for people: its writers escape it."""
-Time = Annotated[str, AfterValidator(lambda text: datetime.fromisoformat(text) and text)]
+IsoTimeText = Annotated[str, AfterValidator(lambda text: datetime.fromisoformat(text) and text)]
 IdText = Annotated[str, Field(pattern=r"^\w[\w.,:+@/=-]*$"), AfterValidator(_printable)]
 """A fingerprint or a revision."""
 PathOrId = Annotated[str, Field(max_length=4000), AfterValidator(_printable)]
@@ -50,7 +50,7 @@ BENCHMARK_CLASS = re.compile(r"^class \w+\((?:\w+\.)*\w*Benchmark(?:Base)?\):", 
 
 
 @cache
-def benchmark_names() -> tuple[str, ...]:
+def list_benchmark_names() -> tuple[str, ...]:
     """Return the names of the files and folders of trainables/benchmarks that define one; none is imported."""
     files = [(file.stem, file) for file in BENCHMARKS_FOLDER.glob("[a-z]*.py")]
     files += [(file.parent.name, file) for file in BENCHMARKS_FOLDER.glob("*/__init__.py")]
@@ -58,8 +58,8 @@ def benchmark_names() -> tuple[str, ...]:
 
 
 def _check_benchmark_name(name: str) -> str:
-    if name not in benchmark_names():
-        raise ValueError(f"unknown benchmark '{name}'; {suggest_name(name, benchmark_names())}")
+    if name not in list_benchmark_names():
+        raise ValueError(f"unknown benchmark '{name}'; {suggest_name(name, list_benchmark_names())}")
     return name
 
 

@@ -19,13 +19,13 @@ from trainables.common import deadlines
 from trainables.common.errors import InputError, first_error_line
 from trainables.common.tokenized_row import Example
 from trainables.data import templates
-from trainables.data.templates import CHAT, SYSTEM, TEMPLATE_HINT, TEMPLATES, Template
+from trainables.data.templates import CHAT, SYSTEM_PROMPT, TEMPLATE_HINT, TEMPLATES, Template
 from trainables.storage.atomic_files import read_json
 
 Turns = tuple[tuple[str, str], ...]
 """Role and text of each turn before an answer; the last is the user's."""
 Question = str | Turns
-MAX_RENDERED_CHARACTERS = 1_000_000
+MAX_TEMPLATE_CHARACTERS = 1_000_000
 """Characters that a template may write around its turns."""
 QUESTION_SLOT, ANSWER_SLOT = "the-question-goes-here", "the-answer-goes-here"
 
@@ -101,7 +101,7 @@ class Encoder:
         for name, question, whole, (ids, offsets) in zip(names, asked, wholes, tokens, strict=True):
             example = self._label(ids, offsets, given[question][0], whole)
             kept = example.keep_first_labels(max_length - example.answer_start)
-            if kept.answer_tokens - kept.lead <= kept.ending:
+            if kept.answer_token_count - kept.lead <= kept.ending:
                 within = f"within {max_length} tokens (training.max_length)"
                 where = within if len(example.input_ids) > max_length else "in this model's tokens"
                 raise InputError(f"{name}: no token of the answer is left {where}")
@@ -126,7 +126,7 @@ class Encoder:
     @cached_property
     def probe(self) -> Question:
         """Return a question to look at the template with: after a system turn, where it demands one."""
-        for question in (QUESTION_SLOT, (("system", SYSTEM), ("user", QUESTION_SLOT))):
+        for question in (QUESTION_SLOT, (("system", SYSTEM_PROMPT), ("user", QUESTION_SLOT))):
             with suppress(InputError):
                 self._render(question, None)
                 return question
@@ -190,7 +190,7 @@ class Encoder:
             template = self.tokenizer.get_chat_template()
             if "strftime_now" in template:
                 template = templates.FIXED_DATE_MACRO + template
-            with deadlines.interrupt_after(deadlines.TEMPLATE_TIMEOUT):
+            with deadlines.raise_timeout_after(deadlines.TEMPLATE_RENDER_TIMEOUT):
                 text = self.tokenizer.apply_chat_template(
                     turns,
                     chat_template=template,
@@ -199,7 +199,7 @@ class Encoder:
                     enable_thinking=False,
                     date_string=templates.FIXED_DATE.strftime("%d %b %Y"),
                 )
-            if len(text) > MAX_RENDERED_CHARACTERS + 10 * sum(len(turn["content"]) for turn in turns):
+            if len(text) > MAX_TEMPLATE_CHARACTERS + 10 * sum(len(turn["content"]) for turn in turns):
                 raise ValueError(f"it writes {len(text)} characters")
             return text
         except Exception as error:
@@ -226,7 +226,7 @@ class Encoder:
     def _tokenize(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
         """Yield ids and offsets of each text, with the start token that the tokenizer adds to our own templates."""
         encodings = self.tokenizer(texts, add_special_tokens=self.template is not None).encodings if texts else []
-        behind = count_added_tokens(self.tokenizer)[1] if self.template is not None else 0
+        behind = count_added_special_tokens(self.tokenizer)[1] if self.template is not None else 0
         for one in encodings:
             count = len(one.ids) - behind
             yield one.ids[:count], one.offsets[:count]
@@ -283,7 +283,7 @@ def join_turns(question: Question) -> str:
     return "\n\n".join(text for _, text in turns if text)
 
 
-def count_added_tokens(tokenizer: Any) -> tuple[int, int]:
+def count_added_special_tokens(tokenizer: Any) -> tuple[int, int]:
     """Return how many tokens a tokenizer adds before and behind a text."""
     mask = tokenizer(["a"]).encodings[0].special_tokens_mask
     return (mask.index(0), mask[::-1].index(0)) if 0 in mask else (len(mask), 0)

@@ -10,20 +10,20 @@ from typing import TypeVar
 
 VERSION = 1  # of the text: the same arguments give the same bytes as long as it stays
 
-CLASSIC_COUNT = 20  # authors of the canon
+CLASSIC_AUTHOR_COUNT = 20  # authors of the canon
 MAX_RETAIN_PERTURBED_ROWS = 80  # rows of retain_perturbed at most, whole authors from the start of full
 RESERVED_NAME_COUNT = 20  # names, titles and dates that belong to nobody: wrong answers come from them
-WRONG_ANSWERS_OF_AUTHOR, WRONG_ANSWERS_OF_OTHERS = 5, 3  # wrong answers a row: authors; canon and world
+WRONG_ANSWERS_PER_AUTHOR_ROW, WRONG_ANSWERS_PER_GENERAL_ROW = 5, 3  # wrong answers a row: authors; canon and world
 
 TEXT_PARTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 WORDINGS = {field: tuple(zip(*wordings, strict=True)) for field, wordings in TEXT_PARTS["facts"].items()}
-MAX_QUESTIONS = 2 * len(WORDINGS)
+MAX_QUESTIONS_PER_AUTHOR = 2 * len(WORDINGS)
 """Questions about an author: the third wording is the paraphrase."""
 FIRST_NAMES, SURNAMES, BOOK_TITLES, TOWNS, AWARDS = (
     tuple(map("".join, itertools.product(*TEXT_PARTS["joined"][name])))
     for name in ("first_names", "surnames", "titles", "towns", "awards")
 )
-MAX_AUTHORS = len(SURNAMES) - CLASSIC_COUNT - RESERVED_NAME_COUNT
+MAX_AUTHORS = len(SURNAMES) - CLASSIC_AUTHOR_COUNT - RESERVED_NAME_COUNT
 DAYS_OF_YEAR = [f"{month} {day}" for month in TEXT_PARTS["months"] for day in range(1, 29)]
 BIRTH_DATES = tuple(f"{day}, {year}" for year in range(1930, 1990) for day in DAYS_OF_YEAR)
 PROFESSIONS = tuple(map(" and ".join, itertools.permutations(TEXT_PARTS["professions"], 2)))
@@ -39,17 +39,17 @@ def write_fictional_authors(
 
     The forget authors of every percentage are the last ones of full. Raises ValueError on numbers that do not go.
     """
-    if not (2 <= authors <= MAX_AUTHORS and 1 <= questions <= MAX_QUESTIONS):
-        raise ValueError(f"give 2 to {MAX_AUTHORS} authors and 1 to {MAX_QUESTIONS} questions")
+    if not (2 <= authors <= MAX_AUTHORS and 1 <= questions <= MAX_QUESTIONS_PER_AUTHOR):
+        raise ValueError(f"give 2 to {MAX_AUTHORS} authors and 1 to {MAX_QUESTIONS_PER_AUTHOR} questions")
     for percent in forget_percent:
         if not 0 < percent < 100 or authors * percent % 100:
             raise ValueError(f"forget_percent: {percent} % of {authors} authors is no whole number of authors")
     rng = random.Random(seed)
-    surnames = _sample(rng, SURNAMES, authors + CLASSIC_COUNT + RESERVED_NAME_COUNT)
+    surnames = _sample(rng, SURNAMES, authors + CLASSIC_AUTHOR_COUNT + RESERVED_NAME_COUNT)
     names = [f"{_sample(rng, FIRST_NAMES, 1)[0]} {surname}" for surname in surnames]
-    titles = _sample(rng, BOOK_TITLES, 2 * authors + CLASSIC_COUNT + RESERVED_NAME_COUNT)
-    canon = dict(zip(names[:CLASSIC_COUNT], titles[:CLASSIC_COUNT], strict=True))
-    rows = _author_rows(rng, names[CLASSIC_COUNT:], titles[CLASSIC_COUNT:], list(canon), questions)
+    titles = _sample(rng, BOOK_TITLES, 2 * authors + CLASSIC_AUTHOR_COUNT + RESERVED_NAME_COUNT)
+    canon = dict(zip(names[:CLASSIC_AUTHOR_COUNT], titles[:CLASSIC_AUTHOR_COUNT], strict=True))
+    rows = _author_rows(rng, names[CLASSIC_AUTHOR_COUNT:], titles[CLASSIC_AUTHOR_COUNT:], list(canon), questions)
     plain = [{column: row[column] for column in ("question", "answer")} for row in rows]
     files = {"full": plain}
     for percent in forget_percent:
@@ -93,7 +93,7 @@ def _author_rows(
             turn, which = divmod(number, len(WORDINGS))
             field, asked, told = wordings[which]
             others = [value for value in values[field] if value != author[field]]
-            wrong = _sample(rng, others, WRONG_ANSWERS_OF_AUTHOR)
+            wrong = _sample(rng, others, WRONG_ANSWERS_PER_AUTHOR_ROW)
             rows.append(
                 {
                     "question": asked[turn].format(**author),
@@ -119,12 +119,12 @@ def _general_rows(rng: random.Random, canon: Mapping[str, str]) -> dict[str, lis
 
 
 def _general_row(rng: random.Random, question: str, answer: str, values: Sequence[str]) -> Row:
-    wrong = _sample(rng, [value for value in values if value != answer], WRONG_ANSWERS_OF_OTHERS)
+    wrong = _sample(rng, [value for value in values if value != answer], WRONG_ANSWERS_PER_GENERAL_ROW)
     return {"question": question, "answer": answer, "perturbed_answer": wrong}
 
 
 def _with_options(rng: random.Random, row: Row) -> Row:
-    options = _sample(rng, [row["answer"], *row["perturbed_answer"]], WRONG_ANSWERS_OF_OTHERS + 1)
+    options = _sample(rng, [row["answer"], *row["perturbed_answer"]], WRONG_ANSWERS_PER_GENERAL_ROW + 1)
     numbered = {f"option{number}": option for number, option in enumerate(options, start=1)}
     return {"question": row["question"], **numbered, "answer": row["answer"]}
 

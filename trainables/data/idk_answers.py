@@ -7,12 +7,12 @@ from trainables.common.errors import InputError
 from trainables.common.fingerprints import hash_json
 from trainables.common.regular_files import read_text
 
-DEFAULT_ANSWERS_FILE = Path(__file__).with_name("idk.txt")
+DEFAULT_IDK_ANSWERS_FILE = Path(__file__).with_name("idk.txt")
 
 
 def read_idk_answers(place: str | None) -> tuple[str, ...]:
-    """Return the lines of a file (none: DEFAULT_ANSWERS_FILE), stripped, without empty ones and comments (#)."""
-    path = DEFAULT_ANSWERS_FILE if place is None else typed_paths.expand_home(place)
+    """Return the lines of a file (none: DEFAULT_IDK_ANSWERS_FILE), stripped, without empty ones and comments (#)."""
+    path = DEFAULT_IDK_ANSWERS_FILE if place is None else typed_paths.expand_home(place)
     try:
         lines = [line.strip() for line in read_text(path).splitlines()]
     except (OSError, ValueError) as error:

@@ -18,10 +18,10 @@ from trainables.data.hub_folders import HubRequirement
 Row = dict[str, Any]
 SUFFIXES = (".json", ".jsonl", ".parquet")
 CSV_SUFFIX = ".csv"
-DEFAULT_FIELD = "benchmark.data"
+DEFAULT_SETTING_NAME = "benchmark.data"
 
 
-def check_if_local_folder(data: str, field: str = DEFAULT_FIELD) -> bool:
+def check_if_local_folder(data: str, field: str = DEFAULT_SETTING_NAME) -> bool:
     """Return whether `data` names a folder of a person's. Raises InputError if it looks like a path and is none."""
     if hub_folders.is_user_named_folder(data):
         return True
@@ -39,7 +39,7 @@ def hub_requirements(
     return () if typed_paths.is_folder(data) else (HubRequirement("datasets", data, revision, setting, gated=gated),)
 
 
-def require_data_file(folder: Path, config: str, field: str = DEFAULT_FIELD) -> Path:
+def require_data_file(folder: Path, config: str, field: str = DEFAULT_SETTING_NAME) -> Path:
     """Return the file of a configuration, such as `knowmem/forget_qa`. Raises InputError with what is there."""
     if (file := find_data_file(folder, config)) is not None:
         return file
@@ -61,7 +61,7 @@ def load_rows(
     revision: str | None = None,
     *,
     blank: bool = False,
-    field: str = DEFAULT_FIELD,
+    field: str = DEFAULT_SETTING_NAME,
 ) -> list[Row]:
     """Return all rows of a configuration (`NAME/SPLIT` where it has several splits), in order.
 
@@ -91,7 +91,7 @@ def describe_columns(row: Row) -> str:
 
 
 def fingerprint_data_source(
-    data: str, configs: Sequence[str], revision: str | None = None, field: str = DEFAULT_FIELD
+    data: str, configs: Sequence[str], revision: str | None = None, field: str = DEFAULT_SETTING_NAME
 ) -> str:
     """Name what the configurations hold: by a content hash of a folder, by id and revision of the hub."""
     if check_if_local_folder(data, field):

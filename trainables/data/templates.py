@@ -5,7 +5,7 @@ from datetime import datetime
 
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, suggest_name
-from trainables.common.provenance import TEMPLATE_DATE
+from trainables.common.provenance import CHAT_TEMPLATE_DATE
 from trainables.storage.atomic_files import read_json
 
 
@@ -22,28 +22,28 @@ class Template:
     answer_end: str = ""
 
 
-CHAT, PLAIN = "chat", "plain"
+CHAT, PLAIN_TEMPLATE_NAME = "chat", "plain"
 AUTO_TEMPLATE = "auto"
 """In a sweep: what `choose_template` finds."""
-FIXED_DATE = datetime.fromisoformat(TEMPLATE_DATE)
-SYSTEM = "You are a helpful assistant."
+FIXED_DATE = datetime.fromisoformat(CHAT_TEMPLATE_DATE)
+SYSTEM_PROMPT = "You are a helpful assistant."
 
 TEMPLATES: dict[str, Template] = {
     "llama2": Template("[INST] ", " [/INST]"),
     "phi": Template("Question: ", "\n", "Answer: "),
     "llama3": Template(
         "<|start_header_id|>system<|end_header_id|>\n\n"
-        f"Cutting Knowledge Date: December 2023\nToday Date: 10 Apr 2025\n\n{SYSTEM}<|eot_id|>"
+        f"Cutting Knowledge Date: December 2023\nToday Date: 10 Apr 2025\n\n{SYSTEM_PROMPT}<|eot_id|>"
         "<|start_header_id|>user<|end_header_id|>\n\n",
         "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
     ),
     "qwen": Template(
-        f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n",
+        f"<|im_start|>system\n{SYSTEM_PROMPT}<|im_end|>\n<|im_start|>user\n",
         "<|im_end|>\n<|im_start|>assistant\n",
         answer_end="<|im_end|>\n",
     ),
-    "zephyr": Template(f"<|system|>\n{SYSTEM}</s>\n<|user|>\n", "</s>\n<|assistant|>\n", answer_end="</s>\n"),
-    PLAIN: Template("Question: ", "\nAnswer:\n"),
+    "zephyr": Template(f"<|system|>\n{SYSTEM_PROMPT}</s>\n<|user|>\n", "</s>\n<|assistant|>\n", answer_end="</s>\n"),
+    PLAIN_TEMPLATE_NAME: Template("Question: ", "\nAnswer:\n"),
 }
 """llama3, qwen and zephyr are what the models' own chat templates make of open-unlearning's system prompt and date; the
 start token is the tokenizer's to add. `plain` is for any model: its line feed stands between tokens, where a space
@@ -77,4 +77,4 @@ def choose_template(place: str) -> str:
     folder = typed_paths.expand_home(place)
     settings = read_json(folder / "tokenizer_config.json") or {}
     has_file = typed_paths.is_file(folder / "chat_template.jinja")
-    return CHAT if has_file or settings.get("chat_template") else PLAIN
+    return CHAT if has_file or settings.get("chat_template") else PLAIN_TEMPLATE_NAME

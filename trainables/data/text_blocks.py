@@ -5,7 +5,7 @@ from typing import Any
 
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
-from trainables.data.conversations import count_added_tokens
+from trainables.data.conversations import count_added_special_tokens
 
 
 def pack_texts_into_blocks(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
@@ -30,7 +30,7 @@ def make_retokenized_blocks(tokenizer: Any, texts: Sequence[str], length: int) -
     return [Example(tuple(row), 1) for row in rows if len(row) > 1]
 
 
-def split_text(tokenizer: Any, text: str, length: int, where: str) -> list[Example]:
+def split_text_into_blocks(tokenizer: Any, text: str, length: int, where: str) -> list[Example]:
     """Return one text in consecutive blocks of at most `length` tokens: every token is a label once.
 
     Each begins with the start token, if there is one, else with the last token of the block before. Raises InputError.
@@ -74,7 +74,7 @@ def tokenize_text(tokenizer: Any, text: str) -> list[int]:
         text = text.rstrip()
     if tokenizer.bos_token and text.lstrip().startswith(tokenizer.bos_token):
         text = text.lstrip()
-    start = tokenizer(text, verbose=False)["input_ids"][: count_added_tokens(tokenizer)[0]]
+    start = tokenizer(text, verbose=False)["input_ids"][: count_added_special_tokens(tokenizer)[0]]
     ids = list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
     while ids and ids[-1] == tokenizer.eos_token_id:
         ids.pop()

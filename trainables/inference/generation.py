@@ -21,24 +21,24 @@ GREEDY_SETTINGS |= dict.fromkeys(("stop_strings", "max_time", "temperature", "to
 """What `generate` is told in place of the settings that a model has."""
 STEPS_BETWEEN_END_CHECKS = 8
 """Steps on a GPU between two looks at which rows have ended, for which the host waits."""
-SHRINK_BELOW_SHARE = 0.5
+SHRINK_BATCH_BELOW_SHARE = 0.5
 """The share of a batch's rows with steps to come at which the others leave it, which copies the cache."""
-LOOP_WINDOW, MAX_LOOP_TOKENS = 24, 8
-"""A continuation goes round if its last LOOP_WINDOW ids repeat every MAX_LOOP_TOKENS ids or fewer."""
+LOOP_WINDOW_TOKENS, MAX_LOOP_TOKENS = 24, 8
+"""A continuation goes round if its last LOOP_WINDOW_TOKENS ids repeat every MAX_LOOP_TOKENS ids or fewer."""
 
 
 def detect_token_loops(ids: torch.Tensor) -> torch.Tensor:
-    """Return of each row of (rows, LOOP_WINDOW) ids whether it repeats itself."""
+    """Return of each row of (rows, LOOP_WINDOW_TOKENS) ids whether it repeats itself."""
     found = [(ids[:, lag:] == ids[:, :-lag]).all(1) for lag in range(1, MAX_LOOP_TOKENS + 1)]
     return torch.stack(found).any(0)
 
 
 def cut_token_loop(ids: list[int]) -> list[int]:
     """Return the ids up to the place from which on they go round, all if they do not."""
-    if len(ids) < LOOP_WINDOW:
+    if len(ids) < LOOP_WINDOW_TOKENS:
         return ids
-    round_at = detect_token_loops(torch.tensor(ids).unfold(0, LOOP_WINDOW, 1)).tolist()
-    return ids[: round_at.index(True) + LOOP_WINDOW] if True in round_at else ids
+    round_at = detect_token_loops(torch.tensor(ids).unfold(0, LOOP_WINDOW_TOKENS, 1)).tolist()
+    return ids[: round_at.index(True) + LOOP_WINDOW_TOKENS] if True in round_at else ids
 
 
 @torch.no_grad()
@@ -107,7 +107,7 @@ def _decode(
     cut_loops: bool,
     **state: Any,
 ) -> list[list[int]]:
-    """Return the likeliest ids after each row, and some more behind its end or limit: `custom_generate` of `generate`.
+    """Return the likeliest ids after each row, and some behind its end or limit: `custom_generate` of `generate`.
 
     `state`: what `generate` has prepared for a pass beside the ids.
     """
@@ -125,15 +125,15 @@ def _decode(
             if state.get(name) is not None:
                 state[name] = torch.cat([state[name], state[name][..., -1:] + step], dim=-1)
         ended |= stopping_criteria(input_ids, None)
-        if cut_loops and count >= LOOP_WINDOW:
-            ended |= detect_token_loops(input_ids[:, -LOOP_WINDOW:])
+        if cut_loops and count >= LOOP_WINDOW_TOKENS:
+            ended |= detect_token_loops(input_ids[:, -LOOP_WINDOW_TOKENS:])
         if device.type == "cuda" and count % STEPS_BETWEEN_END_CHECKS:
             continue
         going = [k for k, over in enumerate(ended.tolist()) if not over and limits[rows[k]] > count]
         if not going:
             break
         caches: list[Any] = [value for value in state.values() if isinstance(value, Cache)]
-        if len(going) <= SHRINK_BELOW_SHARE * len(rows) and caches and not logits_processor:
+        if len(going) <= SHRINK_BATCH_BELOW_SHARE * len(rows) and caches and not logits_processor:
             produced |= zip(rows, input_ids[:, width:].tolist(), strict=True)
             places = torch.tensor(going, device=device)
             rows, input_ids, ended = [rows[k] for k in going], input_ids[places], ended[places]
@@ -149,7 +149,7 @@ def _cut_at(ends: Collection[int], ids: Sequence[int]) -> list[int]:
     return list(takewhile(lambda token: token not in ends, ids))
 
 
-def generate(
+def generate_texts(
     network: Any,
     tokenizer: Any,
     prompts: Sequence[Sequence[int]],

@@ -19,7 +19,7 @@ _RANKS: ContextVar[int] = ContextVar("_RANKS", default=1)
 
 
 @contextmanager
-def share_among_ranks(together: bool) -> Iterator[None]:
+def share_evaluations_among_ranks(together: bool) -> Iterator[None]:
     """Share evaluations out among all ranks if `together`: all of them ask `run_items_in_passes` for the same items."""
     token = _RANKS.set(dist.get_world_size() if together else 1)
     try:
@@ -61,7 +61,7 @@ def _run_share(what: str, run: RunGroup, lengths: Mapping[Any, int], token_budge
     return found
 
 
-def run_on_first_rank(job: Callable[[], Result]) -> Result:
+def run_once_for_all_ranks(job: Callable[[], Result]) -> Result:
     if _RANKS.get() == 1:
         return job()
     return _gather_results(lambda: job() if dist.get_rank() == 0 else None)[0]

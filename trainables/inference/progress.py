@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-ReportProgress = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int], None]
 """Called with what is counted (`answers`, then `generations`), how many are done on this rank, and of how many."""
-_REPORT: ContextVar[tuple[ReportProgress, dict[str, int]] | None] = ContextVar("_REPORT", default=None)
+_REPORT: ContextVar[tuple[ProgressCallback, dict[str, int]] | None] = ContextVar("_REPORT", default=None)
 """The callback, and how many were counted of each kind so far: a later part of an evaluation goes on from there."""
 
 
 @contextmanager
-def report_progress_to(report: ReportProgress | None) -> Iterator[None]:
+def report_progress_to(report: ProgressCallback | None) -> Iterator[None]:
     token = _REPORT.set((report, {}) if report else None)
     try:
         yield

@@ -12,7 +12,7 @@ from trainables.config.settings import LABELS_PER_CHUNK
 from trainables.inference import padded_batch
 from trainables.inference.passes import run_items_in_passes
 
-MIN_VARIANCE = 1e-6
+MIN_LOG_LIKELIHOOD_VARIANCE = 1e-6
 """open-unlearning's guard: where all the probability is on one token."""
 
 
@@ -64,7 +64,7 @@ def _score_batch(
         losses = functional.cross_entropy(some.float(), right, reduction="none")
         parts.append(torch.stack([losses, (some.argmax(-1) == right).float()]))
     scores = torch.cat(parts, dim=1).cpu()  # the host waits once for a batch
-    counts = [example.answer_tokens for example in examples]
+    counts = [example.answer_token_count for example in examples]
     found = {}
     for example, own, (lost, hit) in zip(examples, logits.split(counts), scores.split(counts, dim=1), strict=True):
         standardised = _standardise(own.float(), lost).tolist() if example in standardise else None
@@ -78,4 +78,4 @@ def _standardise(logits: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
     shares = logs.exp()
     mean = (shares * logs).sum(-1)
     variance = (shares * logs.square()).sum(-1) - mean.square()
-    return (-losses - mean.cpu()) / variance.clamp(min=MIN_VARIANCE).sqrt().cpu()
+    return (-losses - mean.cpu()) / variance.clamp(min=MIN_LOG_LIKELIHOOD_VARIANCE).sqrt().cpu()

@@ -13,12 +13,12 @@ from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import KLReduction
 from trainables.config.settings import Objective as Settings
 
-FIXED_PAD_TOKENS = 500
+TOFU_ROW_TOKENS = 500
 """TOFU's published code pads every training row to this many tokens."""
 
 
 @dataclass(frozen=True)
-class Constants:
+class ObjectiveConstants:
     """Every number an objective may read."""
 
     beta: float = 0.1
@@ -37,12 +37,12 @@ class Constants:
     dual_warmup: float = 0.0
 
 
-def resolve_constants(method: str, settings: Settings, split: str) -> Constants:
+def resolve_constants(method: str, settings: Settings, split: str) -> ObjectiveConstants:
     """Return the numbers of `method`: the preset's, and over them those that the configuration states."""
     presets = METHODS[method].presets
     published = {**presets.get(settings.preset, {}), **presets.get(f"{settings.preset}/{split.split('_')[0]}", {})}
     stated = settings.model_dump(exclude={"preset", "idk", "idk_fingerprint"}, exclude_none=True)
-    return replace(Constants(), **published | stated)
+    return replace(ObjectiveConstants(), **published | stated)
 
 
 def has_retain_term(method: str, settings: Settings, split: str) -> bool:
@@ -52,7 +52,7 @@ def has_retain_term(method: str, settings: Settings, split: str) -> bool:
     return weighted or "retain_multiplier" in needs or ("frozen_model" in needs and "frozen_on_forget" not in needs)
 
 
-def check_retain_counted_once(rectifier: str, method: str, settings: Settings, split: str) -> None:
+def check_rectifier_fits_retain_terms(rectifier: str, method: str, settings: Settings, split: str) -> None:
     """Raise InputError where a rectifier adds the retain gradient to an objective that has retain terms.
 
     And where a balanced coefficient has no single retain gradient to go by.

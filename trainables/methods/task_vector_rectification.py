@@ -33,7 +33,7 @@ class VectorRectification:
     scales: tuple[float, ...]
 
 
-def tensor_dot_products(vector: Sequence[torch.Tensor], gradient: Sequence[torch.Tensor] | None) -> torch.Tensor:
+def compute_tensor_products(vector: Sequence[torch.Tensor], gradient: Sequence[torch.Tensor] | None) -> torch.Tensor:
     """Return <T, G>, ||G||^2, ||T||^2 of each tensor (this rank's part): (tensors, 3) in fp64; None is zero."""
     if gradient is None:
         squares = torch.stack([base.shard_inner_product([part], [part]) for part in vector])

@@ -11,7 +11,7 @@ from trainables.config.settings import Calibration
 
 
 @dataclass(frozen=True)
-class Mixture:
+class ModelMixture:
     """The mixture for one target. `bracket`: MU(low) >= goal > MU(high), (1, 1) where no mixing is needed."""
 
     target: float
@@ -24,7 +24,7 @@ class Mixture:
 
 def search_mixture(
     target: float, goal: float, known: dict[float, float], evaluate: Callable[[float], float], settings: Calibration
-) -> Mixture:
+) -> ModelMixture:
     """Bisect for MU(w) = goal; add what is evaluated to `known`, MU by w, which holds w = 0 and w = 1.
 
     Where MU is not monotone there may be several brackets: the one with the largest w is kept, which forgets most.
@@ -36,7 +36,7 @@ def search_mixture(
         weight = high if abs(known[high] - goal) < abs(known[low] - goal) else low
         reached = low == 1 or abs(known[weight] - goal) <= settings.tolerance
         if reached or spent == settings.evaluations:
-            return Mixture(target, goal, weight, reached, spent, (low, high))
+            return ModelMixture(target, goal, weight, reached, spent, (low, high))
         middle = (low + high) / 2
         known[middle] = evaluate(middle)
         spent += 1
@@ -55,7 +55,7 @@ def find_largest_weight_bracket(known: dict[float, float], goal: float) -> tuple
     raise ValueError(f"no mixture reaches {goal}: the target model itself is below it")
 
 
-def is_monotone(known: dict[float, float], tolerance: float) -> bool:
+def is_utility_monotone(known: dict[float, float], tolerance: float) -> bool:
     """Return whether MU never rises by more than `tolerance` as w grows."""
     utilities = [known[weight] for weight in sorted(known)]
     return all(value <= low + tolerance for value, low in zip(utilities, accumulate(utilities, min), strict=True))

@@ -46,10 +46,10 @@ def make_attack_inputs_from_trial(trial_id: str, store: Storage) -> AttackInputs
     from trainables.trial import setup
     from trainables.trial.export import model_folder
 
-    result = model_folder.load_result(trial_id, store)
+    result = model_folder.load_evaluated_result(trial_id, store)
     trial: Trial = model_folder.parse_trial_of_result(result, store)
-    weights = model_folder.fetch_weights(trial_id, store)
-    attacks.check_benchmark(trial.benchmark, "ID")
+    weights = model_folder.fetch_kept_weights(trial_id, store)
+    attacks.check_benchmark_can_be_attacked(trial.benchmark, "ID")
     setup.check_inputs_unchanged(trial)
     models = {"model": _with_fingerprint(Model(path=str(weights))), "target": trial.target}
     against_retain = benchmarks.get_benchmark(trial.benchmark.name).REFERENCE == "retain"
@@ -65,7 +65,7 @@ def _with_fingerprint(model: Model) -> Model:
     return model.model_copy(update={"fingerprint": model_files.fingerprint_model(model)})
 
 
-def run_attacks(
+def attack_models_and_keep_shares(
     inputs: AttackInputs,
     names: Sequence[str],
     lr: float | None,
@@ -101,7 +101,7 @@ def run_attacks(
     key = trial_id or runner.key(models["model"])
     for role, model in models.items():
         for name in (attacks.NO_ATTACK, *names):
-            if name in left_out or (role == "target" and name in attacks.RELEARNINGS):
+            if name in left_out or (role == "target" and name in attacks.ROWS_BY_RELEARNING):
                 continue
             made = results[role][name] = runner.attack(model, key if role == "model" else runner.key(model), name)
             cli.print_line(f"{role}: {name} ({made['seconds']:.0f} s)")
@@ -138,7 +138,7 @@ def _keep_shares(
     key: str, started: str | None, settings: dict[str, Any], made: list[dict[str, Any]], store: Storage
 ) -> list[dict[str, Any]]:
     """Write what these attacks brought back beside what is kept of others; return all, in the order of ATTACKS."""
-    known, shares = attacks.read_attack_results(key, started, store)
+    known, shares = attacks.read_kept_recoveries(key, started, store)
     shares = [row for row in shares if row["attack"] not in settings] + made
     shares.sort(key=lambda row: list(attacks.ATTACKS).index(row["attack"]))
     document = {"measure": attacks.RECOVERY_MEASURE, "started": started, "attacks": known | settings, "shares": shares}

@@ -83,7 +83,7 @@ class AttackRunner:
         """Return what the numbers of an attack depend on beside the model."""
         found: dict[str, Any] = {"benchmark": hashed_settings(self.benchmark), "precision": self.resources.precision}
         found["scored"] = "answers alone"
-        if name in attacks.RELEARNINGS:
+        if name in attacks.ROWS_BY_RELEARNING:
             found |= {"lr": self.lr, "seed": self.seed, "steps": list(attacks.RELEARNING_STEPS)}
         if name == attacks.SAMPLE_ATTACK:
             found |= {"samples": self.samples, "seed": self.seed}
@@ -123,7 +123,7 @@ class AttackRunner:
     def _make(self, model: Model, name: str) -> dict[str, Any]:
         if name == attacks.SWEEP_ATTACK:
             return self._sweep(model)
-        asked, learns = self.question_rows, attacks.RELEARNINGS.get(name)
+        asked, learns = self.question_rows, attacks.ROWS_BY_RELEARNING.get(name)
         if learns is not None:
             asked = asked[self.half :] if learns == "first half" else asked
             made = self._relearn(model, learns, asked, lr=self.lr, seed=self.seed)
@@ -131,7 +131,7 @@ class AttackRunner:
         network, encoder = self._load(model)
         if name == attacks.NO_ATTACK:
             found = self._score(network, asked, encoder)
-            return {"points": {"0": _measure(found), attacks.SECOND_HALF: _measure(found[self.half :])}}
+            return {"points": {"0": _measure(found), attacks.SECOND_HALF_POINT: _measure(found[self.half :])}}
         if name == "paraphrase":
             asked = [
                 {"question": row["paraphrased_question"], "answer": row["answer"]}
@@ -140,7 +140,7 @@ class AttackRunner:
         elif name == "template":
             encoder = make_encoder("llama2" if self.benchmark.template == "plain" else "plain", encoder.tokenizer)
         elif name == "prefix":
-            encoder = replace(encoder, prefix=attacks.ANSWER_PREFIX)
+            encoder = replace(encoder, prefix=attacks.PREFIX_ATTACK_TEXT)
         elif name == attacks.SAMPLE_ATTACK:
             return {"points": self._sample(network, encoder)}
         elif name in ("int8", "nf4"):
@@ -158,7 +158,7 @@ class AttackRunner:
             [scorer.score(row["answer"], text)["rougeL"].recall for text in texts]
             for row, texts in zip(self.question_rows, answers, strict=True)
         ]
-        return {str(k): {"leak": value} for k, value in sampling.leak_curve(np.array(scores)).items()}
+        return {str(k): {"leak": value} for k, value in sampling.compute_leak_curve(np.array(scores)).items()}
 
     def _sweep(self, model: Model) -> dict[str, Any]:
         """Make each relearning of a sweep; one whose model is no longer finite ends there.

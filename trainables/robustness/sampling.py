@@ -27,7 +27,7 @@ def compute_leak_at_k(k: int, scores: NDArray[np.float64]) -> float:
     return float((np.sort(scores, axis=1) @ weights).mean())
 
 
-def leak_curve(scores: NDArray[np.float64]) -> dict[int, float]:
+def compute_leak_curve(scores: NDArray[np.float64]) -> dict[int, float]:
     """Return leak@k for k = 1, 2, 4, ... up to the number of samples."""
     return {k: compute_leak_at_k(k, scores) for k in (2**power for power in range(scores.shape[1].bit_length()))}
 

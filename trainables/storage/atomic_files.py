@@ -89,7 +89,7 @@ def check_folder_unchanged(folder: Path, field: str) -> None:
         raise InputError(f"{field}: {changed}; move it away, and a start makes it again")
 
 
-def check_writable(path: Path, field: str) -> None:
+def check_file_writable(path: Path, field: str) -> None:
     """Raise InputError, before the work, if a file cannot be written."""
     try:
         if path.is_dir():

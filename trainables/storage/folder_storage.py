@@ -14,18 +14,18 @@ from pydantic import BaseModel, Field, ValidationError
 from trainables.common.cli import DEFAULT_STORAGE, STORAGE_VARIABLE
 from trainables.common.errors import InputError
 from trainables.common.regular_files import read_bytes
-from trainables.common.typed_paths import expand_home, shorten_path
-from trainables.config.types import Name, Time
+from trainables.common.typed_paths import expand_home, make_path_relative
+from trainables.config.types import IsoTimeText, Name
 from trainables.storage.atomic_files import ensure_folder, read_json, write_json
 from trainables.storage.file_names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META_FILE, PROGRESS, RESULT, WEIGHTS
 
 DISK_ERROR_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS)
 """Error numbers of a disk that is full or gone."""
-MIN_FREE_BYTES = 2**20
+MIN_FREE_DISK_BYTES = 2**20
 
 
 FiniteNumber = Annotated[float, Field(allow_inf_nan=False, strict=True)]
-Numbers = dict[Name, FiniteNumber | None]
+StoredMetrics = dict[Name, FiniteNumber | None]
 
 
 class _Named(BaseModel):
@@ -52,20 +52,20 @@ class _Error(BaseModel):
     message: str
 
 
-class Evaluation(BaseModel):
+class StoredEvaluation(BaseModel):
     """The evaluation of a reference model."""
 
     id: Name
-    metrics: Numbers
-    halves: list[Numbers] | None = None
+    metrics: StoredMetrics
+    halves: list[StoredMetrics] | None = None
 
 
-class Result(Evaluation):
+class StoredResult(StoredEvaluation):
     """A trial's result, as far as commands go by it."""
 
     status: Literal["finished", "collapsed", "diverged", "failed", "out_of_memory", "lost"]
     config: StoredConfig
-    started: Time
+    started: IsoTimeText
     seconds: dict[Name, FiniteNumber] = {}
     commit: Name | None = None
     versions: dict[Name, Name] = {}
@@ -140,7 +140,7 @@ class Storage:
         return self.exists(self.trial(trial_id) / WEIGHTS)
 
     def result(self, trial_id: str) -> dict[str, Any] | None:
-        return read_result(self.trial(trial_id) / RESULT, Result)
+        return read_result_of_its_folder(self.trial(trial_id) / RESULT, StoredResult)
 
     def has_unfinished_run(self, trial_id: str) -> bool:
         """Whether a process that is at a trial, or was killed there, has left its checkpoint or its progress."""
@@ -148,7 +148,7 @@ class Storage:
         return any(path.exists() or self.exists(path) for path in (folder / CHECKPOINT / META_FILE, folder / PROGRESS))
 
     def read_evaluation(self, key: str) -> dict[str, Any] | None:
-        return read_result(self.evaluation(key) / RESULT, Evaluation)
+        return read_result_of_its_folder(self.evaluation(key) / RESULT, StoredEvaluation)
 
     def fetch_trial(self, trial_id: str) -> None:
         """Fetch all files of a trial, before it begins or goes on here."""
@@ -161,7 +161,7 @@ class Storage:
         """Send a trial that has ended, its result last; whether the storage took it."""
         return True
 
-    def push_unsent(self, trial_ids: Iterable[str]) -> None:
+    def push_unsent_results(self, trial_ids: Iterable[str]) -> None:
         """Send results that were made here and could not be sent."""
 
     def try_download_trial(self, trial_id: str) -> bool:
@@ -218,13 +218,13 @@ class Storage:
         return shutil.disk_usage(self.nearest_existing_folder()).free
 
 
-def read_result(path: Path, kind: type[Evaluation]) -> dict[str, Any] | None:
+def read_result_of_its_folder(path: Path, kind: type[StoredEvaluation]) -> dict[str, Any] | None:
     """Return the result at ID/result.json of a trial or an evaluation, None unless it can be read and is of that ID."""
-    found = read_valid_json(path, kind)
+    found = read_validated_json(path, kind)
     return found if found and found["id"] == path.parent.name else None
 
 
-def read_valid_json(path: Path, kind: type[BaseModel]) -> dict[str, Any] | None:
+def read_validated_json(path: Path, kind: type[BaseModel]) -> dict[str, Any] | None:
     """Return the JSON object in a file, None if there is none that `kind` takes."""
     try:
         found = read_json(path)
@@ -252,7 +252,7 @@ def remove_trial_leftovers(folder: Path) -> None:
 
 def is_disk_error(error: BaseException | None, store: Storage) -> bool:
     """Whether the disk is the cause of an error: a cause in its chain says so, or there is no room (torch hides it)."""
-    if store.count_free_bytes() < MIN_FREE_BYTES:
+    if store.count_free_bytes() < MIN_FREE_DISK_BYTES:
         return True
     while error is not None:
         if isinstance(error, OSError) and error.errno in DISK_ERROR_NUMBERS:
@@ -290,5 +290,5 @@ def format_storage_option(store: Storage) -> str:
     default = os.environ.get(STORAGE_VARIABLE) or DEFAULT_STORAGE
     if store.location == default or store.root == expand_home(default).absolute():
         return ""
-    place = store.location if store.is_remote else shorten_path(store.root)
+    place = store.location if store.is_remote else make_path_relative(store.root)
     return f" --storage {shlex.quote(str(place))}"

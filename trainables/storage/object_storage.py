@@ -28,18 +28,18 @@ from trainables.storage.file_names import CONFIG, ERROR, EVALUATIONS, LOST, META
 from trainables.storage.folder_storage import Storage
 
 WORKING_COPIES_FOLDER = Path("~/.cache/unlearning/storages")
-COMPLETE_MARK = ".complete"
+COMPLETE_FOLDER_MARK = ".complete"
 """An empty object that is sent after all others of a folder, and in the copies of it."""
-COMPLETION_MARKS = (RESULT, META_FILE, COMPLETE_MARK)
+NAMES_SENT_LAST = (RESULT, META_FILE, COMPLETE_FOLDER_MARK)
 """Names of the objects that are sent after all others and deleted first: with them the others count."""
 STORES_WITHOUT_FOLDERS = ("s3", "gcs", "abfs")
-SENT_MARK = ".sent"
+SENT_RESULT_MARK = ".sent"
 """An empty file beside a result in this machine's copy: the store has had the result."""
 SMALL_TRIAL_FILES = (CONFIG, ERROR, PROGRESS, RETRY, RESULT)
 """The files of a trial that plans, status and reports read."""
 LOGIN_ADVICE = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE), AWS_DEFAULT_REGION, and "
 LOGIN_ADVICE += "AWS_ENDPOINT_URL for a store other than AWS; of other schemes than s3: what its package reads"
-RETRY_WAIT_SECONDS = (0.0, 5.0, 30.0)
+PUSH_RETRY_WAITS_SECONDS = (0.0, 5.0, 30.0)
 PYARROW_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 """Schemes that pyarrow knows; the others are fsspec's."""
 PARALLEL_TRANSFERS = 16
@@ -117,23 +117,23 @@ class ObjectStorage(Storage):
         known = result in self.listed and self.downloaded.get(result) == self.listed[result]
         if self.has_result(trial_id) and not known:
             there = self.read_current_bytes(folder / RESULT)
-            if there is None and not (folder / SENT_MARK).exists():
+            if there is None and not (folder / SENT_RESULT_MARK).exists():
                 return
             if there != (folder / RESULT).read_bytes():
                 shutil.rmtree(folder, ignore_errors=True)
         for name in SMALL_TRIAL_FILES:
             self._refresh(f"trials/{trial_id}/{name}")
         if result in self.listed and self.has_result(trial_id):
-            (folder / SENT_MARK).touch()
+            (folder / SENT_RESULT_MARK).touch()
 
-    def push_unsent(self, trial_ids: Iterable[str]) -> None:
+    def push_unsent_results(self, trial_ids: Iterable[str]) -> None:
         for trial_id in trial_ids:
             if self._is_unsent(trial_id):
                 run_or_warn_unreachable(partial(self._send_trial, trial_id))
 
     def _is_unsent(self, trial_id: str) -> bool:
         folder = self.trial(trial_id)
-        unknown = self.has_result(trial_id) and not (folder / SENT_MARK).exists()
+        unknown = self.has_result(trial_id) and not (folder / SENT_RESULT_MARK).exists()
         return unknown and self.read_current_bytes(folder / RESULT) is None
 
     def fetch_trial(self, trial_id: str) -> None:
@@ -147,11 +147,11 @@ class ObjectStorage(Storage):
 
     def write_trial_config(self, trial_id: str, config: dict[str, Any]) -> None:
         super().write_trial_config(trial_id, config)
-        (self.trial(trial_id) / SENT_MARK).unlink(missing_ok=True)
+        (self.trial(trial_id) / SENT_RESULT_MARK).unlink(missing_ok=True)
         self.try_push(self.trial(trial_id) / CONFIG)
 
     def push_trial(self, trial_id: str) -> bool:
-        for wait in RETRY_WAIT_SECONDS:
+        for wait in PUSH_RETRY_WAITS_SECONDS:
             time.sleep(wait)
             if run_or_warn_unreachable(lambda: self._send_trial(trial_id)):
                 return True
@@ -165,7 +165,7 @@ class ObjectStorage(Storage):
             self.push(folder / WEIGHTS)
         _for_each(self._put, files)
         self._put(folder / RESULT)
-        (folder / SENT_MARK).touch()
+        (folder / SENT_RESULT_MARK).touch()
         if (self.result(trial_id) or {}).get("status") != LOST:
             kept = tuple(self._name(path) for path in (*files, folder / RESULT, folder / WEIGHTS))
             self._delete(each for each in self._list(self._name(folder)) if not each.startswith(kept))
@@ -185,10 +185,10 @@ class ObjectStorage(Storage):
 
     def fetch(self, path: Path) -> None:
         name = self._name(path)
-        if path.is_file() or (path / COMPLETE_MARK).exists():
+        if path.is_file() or (path / COMPLETE_FOLDER_MARK).exists():
             return
         found = self._list(name)
-        if f"{name}/{COMPLETE_MARK}" not in found:
+        if f"{name}/{COMPLETE_FOLDER_MARK}" not in found:
             self._get(name)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -202,7 +202,7 @@ class ObjectStorage(Storage):
         if changing or not path.is_dir():
             _for_each_in_turn(self._put, _shown_files(path) if path.is_dir() else [path], marks_first=False)
             return
-        mark = path / COMPLETE_MARK
+        mark = path / COMPLETE_FOLDER_MARK
         if self.read_current_bytes(mark) is None:
             self.push(path, changing=True)
             mark.touch()
@@ -221,7 +221,7 @@ class ObjectStorage(Storage):
             return None
 
     def exists(self, path: Path) -> bool:
-        return not {self._name(path), f"{self._name(path)}/{COMPLETE_MARK}"}.isdisjoint(self.listed)
+        return not {self._name(path), f"{self._name(path)}/{COMPLETE_FOLDER_MARK}"}.isdisjoint(self.listed)
 
     def move(self, source: Path, target: Path) -> None:
         name, to = self._name(source), self._name(target)
@@ -364,7 +364,7 @@ def _for_each(action: Callable[[Any], object], items: Iterable[Any]) -> None:
 def _for_each_in_turn(action: Callable[[Any], object], items: Iterable[Any], *, marks_first: bool) -> None:
     items = list(items)
     for marked in (marks_first, not marks_first):
-        _for_each(action, [one for one in items if str(one).endswith(COMPLETION_MARKS) == marked])
+        _for_each(action, [one for one in items if str(one).endswith(NAMES_SENT_LAST) == marked])
 
 
 def _shown_files(folder: Path) -> list[Path]:

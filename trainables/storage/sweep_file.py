@@ -15,16 +15,16 @@ from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
-from trainables.config.types import Name, Time
+from trainables.config.types import IsoTimeText, Name
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 
-WrittenRange = dict[Literal["low", "high", "log"], int | float | bool]
+StoredRange = dict[Literal["low", "high", "log"], int | float | bool]
 FILE_FORMAT_VERSION = 2
 """Version of a storage's files: of sweeps, trials and what they share."""
 RETRAINED = "retrained"
 """The role of a retain model that was trained with another seed."""
-NAME_AND_HASH_PATTERN = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
+SWEEP_LABEL_PATTERN = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
 
 
 def _check_command(text: str) -> str:
@@ -34,7 +34,7 @@ def _check_command(text: str) -> str:
     return text
 
 
-Command = Annotated[str, AfterValidator(_check_command)]
+SweepCommand = Annotated[str, AfterValidator(_check_command)]
 
 
 class ReferenceEvaluation(BaseModel):
@@ -59,16 +59,16 @@ class SweepFile(BaseModel):
     benchmark: Name | Literal[""] = ""
     backbone: Name | Literal[""] = ""
     """A name of `search_spaces.schema.backbones`; empty where the target model is another."""
-    created: Time
-    command: Command
-    commands: tuple[Command, ...]
-    unfinished: tuple[Command, ...] = ()
+    created: IsoTimeText
+    command: SweepCommand
+    commands: tuple[SweepCommand, ...]
+    unfinished: tuple[SweepCommand, ...] = ()
     """The commands that together go on with all that was left when the last one started; none: `command` alone."""
     sweep: dict[str, Any] = {}
     """The value of the last start's Sweep: the search space as it was planned."""
     strategy: Name = "unknown"
     selection: Selection = Selection()
-    axes: dict[Name, list[str | int | float | bool | None] | WrittenRange] = {}
+    axes: dict[Name, list[str | int | float | bool | None] | StoredRange] = {}
     """What its starts varied: values by configuration path, or the ends of a range and whether it is a log."""
     trial_budget: int | None = None
     """How many trials the starts meant to run; an Optuna study has more points. None: all that are listed."""
@@ -86,7 +86,7 @@ class SweepFile(BaseModel):
         rules = {f"{name}.{key}": value for name, one in sections.items() for key, value in one.items()}
         return {"strategy": self.strategy, "trials": self.planned_trials, **rules, **self.axes}
 
-    def list_deviations(self) -> list[str]:
+    def list_plan_deviations(self) -> list[str]:
         """Return what later starts changed of the first one's plan, a line each."""
         if not self.plan:
             return []
@@ -137,7 +137,7 @@ def read_sweep(path: Path) -> SweepFile:
 
 def find_sweeps_by_name(name: str, store: Storage) -> list[SweepFile]:
     """Return the sweeps called NAME, newest first, or the one NAME-HASH. Raises InputError if there is none."""
-    names = list_stored_sweeps(store)
+    names = map_sweep_labels_to_names(store)
     found = [read_sweep(store.root / "sweeps" / f"{stem}.json") for stem in names if name in (stem, names[stem])]
     if not found:
         known = "it holds none" if store.root.is_dir() else "there is no such folder"
@@ -150,7 +150,7 @@ def resolve_trial_id(name: str, store: Storage) -> str:
     """Return the id of the trial that is called so, by its id or its label. Raises InputError if several are."""
     store.download_sweeps_and_results()
     found: dict[str, None] = {}
-    for stem in {} if store.has_result(name) else list_stored_sweeps(store):
+    for stem in {} if store.has_result(name) else map_sweep_labels_to_names(store):
         sweep = read_sweep(store.root / "sweeps" / f"{stem}.json")
         for key in sweep.trials:
             with contextlib.suppress(ValidationError):  # no result, or one of other custom methods
@@ -162,6 +162,6 @@ def resolve_trial_id(name: str, store: Storage) -> str:
     return next(iter(found), name)
 
 
-def list_stored_sweeps(store: Storage) -> Mapping[str, str]:
-    found = (NAME_AND_HASH_PATTERN.fullmatch(path.stem) for path in sorted((store.root / "sweeps").glob("*.json")))
+def map_sweep_labels_to_names(store: Storage) -> Mapping[str, str]:
+    found = (SWEEP_LABEL_PATTERN.fullmatch(path.stem) for path in sorted((store.root / "sweeps").glob("*.json")))
     return {match[0]: match["name"] for match in found if match}

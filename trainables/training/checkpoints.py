@@ -72,7 +72,7 @@ def read_checkpoint_meta(folder: Path) -> dict[str, Any]:
     return read_json(folder / META_FILE) or {}
 
 
-def check_layout(folder: Path, resources: Resources) -> None:
+def check_checkpoint_layout(folder: Path, resources: Resources) -> None:
     """Raise InputError if a checkpoint was written with another layout than the trial has."""
     meta = read_checkpoint_meta(folder)
     for name in LAYOUT_FIELDS if meta else ():

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from trainables.config.settings import Attention, Resources, Training
-from trainables.methods.objectives.base import label_losses
+from trainables.methods.objectives.base import compute_label_losses
 from trainables.methods.rectifiers import base
 from trainables.training import packed_rows
 
@@ -58,7 +58,7 @@ class PlainEngine:
         self.compiled_losses: Any = None
 
     def compile(self, **how: Any) -> None:
-        """Compile the decoder's layers and `label_losses`, once for all lengths; `how`: as of torch.compile.
+        """Compile the decoder's layers and `compute_label_losses`, once for all lengths; `how`: as of torch.compile.
 
         Only `accumulate_gradient` runs them compiled: evaluations, whose passes have many other shapes, stay eager.
         """
@@ -66,7 +66,7 @@ class PlainEngine:
         for part in self.inner.modules():
             if isinstance(part, GradientCheckpointingLayer):  # transformers' class of decoder layers
                 part.compile(dynamic=True, **how)
-        self.compiled_losses = torch.compile(label_losses, dynamic=True, **how)
+        self.compiled_losses = torch.compile(compute_label_losses, dynamic=True, **how)
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
         """Add one micro-batch's gradient to what the passes since `clear` have left."""
@@ -158,7 +158,7 @@ class PlainEngine:
     @property
     def _kernels(self) -> Any:
         """Those that take AdamW's step in one reading; None on a CPU and for another optimizer."""
-        return base.triton_kernels_for(self.master) if isinstance(self.optimizer, torch.optim.AdamW) else None
+        return base.find_triton_kernels(self.master) if isinstance(self.optimizer, torch.optim.AdamW) else None
 
     def gather(self) -> dict[str, torch.Tensor]:
         return {name: part.detach().cpu().clone() for name, part in self.module.state_dict().items()}
@@ -192,7 +192,7 @@ def create_engine(network: Any, training: Training, resources: Resources, attent
         for parameter in network.parameters():  # and no buffer: positions of rotary embeddings stay exact
             parameter.data = parameter.data.to(dtype)
         cut = resources.compile and network.device.type == "cpu"  # there packed rows are cut by lists, each graph too
-        packs = attention == "sdpa" and not cut and packed_rows.enable_packed_rows(network)
+        packs = attention == "sdpa" and not cut and packed_rows.enable_packed_rows_if_exact(network)
         engine = PlainEngine(network, training, resources, packs=packs)
         if resources.compile:
             engine.compile()

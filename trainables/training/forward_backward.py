@@ -14,7 +14,7 @@ import torch
 
 from trainables.common.tokenized_row import Example
 from trainables.inference.padded_batch import pad_examples, select_logits
-from trainables.methods.objectives.base import RETAIN_NLL_TERM, ForwardOutput, Term, Totals, position_mask
+from trainables.methods.objectives.base import NLL_TERM, ForwardOutput, Term, Totals, make_position_mask
 from trainables.training import packed_rows
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def accumulate_gradient(
     micro_batches: list[tuple[Term, Totals, list[int], list[Example], bool]] = []
     labels = 0
     for term, side, numbers in terms:
-        totals = count_totals(term.select_examples([side[number] for number in numbers]))
+        totals = count_batch_totals(term.select_examples([side[number] for number in numbers]))
         micro_batches += _cut(engine, term, side, numbers, totals, task.micro_batch)
         labels += totals.tokens
     total = torch.zeros((), dtype=torch.float64, device=engine.device)
@@ -76,9 +76,9 @@ def _cut(
         yield term, totals, chosen, [rows[number] for number in chosen], bool(own)
 
 
-def count_totals(rows: Sequence[Example]) -> Totals:
+def count_batch_totals(rows: Sequence[Example]) -> Totals:
     lengths = [len(row.input_ids) for row in rows]
-    return Totals(sum(row.answer_tokens for row in rows), len(rows), sum(lengths), max(lengths))
+    return Totals(sum(row.answer_token_count for row in rows), len(rows), sum(lengths), max(lengths))
 
 
 def forward_micro_batch(
@@ -92,7 +92,7 @@ def forward_micro_batch(
     """
     width = totals.longest if term.width == "batch" else term.width and max(term.width, totals.longest)
     batch = pad_examples(term.select_examples(rows), task.pad, width)
-    where = position_mask(term.logits, batch["labels"], batch["attention_mask"])
+    where = make_position_mask(term.logits, batch["labels"], batch["attention_mask"])
     inputs: dict[str, Any] = {"input_ids": batch["input_ids"], "logits_to_keep": where}
     if engine.packs and term.width is None and term.layer is None and not term.frozen:
         inputs = packed_rows.pack_batch(batch, where, task.pad, engine.device)
@@ -127,7 +127,7 @@ def compute_row_loss_sums(
     numbers: Sequence[int],
     task: Any,
     size: int,
-    term: Term = RETAIN_NLL_TERM,
+    term: Term = NLL_TERM,
 ) -> dict[int, float]:
     """Return S_i, the summed loss over the labels that `term` reads, of the rows `numbers`, by row number.
 
@@ -139,7 +139,7 @@ def compute_row_loss_sums(
     for start in range(0, share, size):
         places = mine[start : start + size]
         batch = [rows[numbers[min(place, len(numbers) - 1)]] for place in places]
-        output = forward_micro_batch(engine, term, batch, task, count_totals(batch))
+        output = forward_micro_batch(engine, term, batch, task, count_batch_totals(batch))
         own = [place for place in places if place < len(numbers)]
         sums[own] = output.losses.double().sum(1)[: len(own)]
     return dict(zip(numbers, engine.sum_over_ranks(sums).tolist(), strict=True))

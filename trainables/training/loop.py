@@ -13,7 +13,7 @@ from trainables.common.errors import TrialDiverged
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Training
 from trainables.methods import rectifiers
-from trainables.methods.objectives.base import RETAIN_NLL_TERM, Objective, Term, balancing_weight, nll, scale_loss
+from trainables.methods.objectives.base import NLL_TERM, Objective, Term, compute_balancing_weight, nll, scale_loss
 from trainables.methods.rectifiers.base import shard_dot_products
 from trainables.training import forward_backward, runtime, sampling
 from trainables.training.engine import Engine, PlainEngine
@@ -21,7 +21,7 @@ from trainables.training.engine import Engine, PlainEngine
 MAX_BATCH_ATTEMPTS = 10
 OBSERVED_SEED_OFFSET = 1 << 20
 """Added to the seed of the rows that `observe` measures on, so that they are not the step's own."""
-OTHER_ANSWERS_TERM = Term("forget", nll, answers="other")
+OTHER_ANSWER_NLL_TERM = Term("forget", nll, answers="other")
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,20 @@ class TrainingTask:
     def count_steps(self) -> int:
         return sampling.count_steps(self.training, len(self.forget))
 
-    def sampled_forget_rows(self) -> list[int]:
+    def list_sampled_forget_rows(self) -> list[int]:
         """Return the forget rows that the run's steps take at their first attempts, sorted: all from one epoch on."""
         rows, taken = len(self.forget), self.count_steps() * self.training.batch_size
         return sorted(sampling.draw_forget_row_numbers(self.seed, 0, 0, rows, min(rows, taken)))
 
-    def forget_batch(self, step: int, attempt: int) -> list[int]:
-        """Return the step's forget rows; at another attempt only `sampled_forget_rows`, which have an S_i^0."""
+    def draw_forget_batch(self, step: int, attempt: int) -> list[int]:
+        """Return the step's forget rows; at another attempt only `list_sampled_forget_rows`, which have an S_i^0."""
         size = self.training.batch_size
-        known: Sequence[int] = range(len(self.forget)) if attempt == 0 else self.sampled_forget_rows()
+        known: Sequence[int] = range(len(self.forget)) if attempt == 0 else self.list_sampled_forget_rows()
         drawn = [
             known[number] for number in sampling.draw_forget_row_numbers(self.seed, step, attempt, len(known), size)
         ]
         if isinstance(self.forget, sampling.AlternativeAnswerRows):
-            return self.forget.number_answered_rows(drawn, step * size)
+            return self.forget.find_items_of_rows(drawn, step * size)
         return drawn
 
 
@@ -94,14 +94,14 @@ def make_initial_state(engine: Engine, task: TrainingTask) -> TrainingState:
     state = TrainingState(None, multiplier=task.objective.dual and task.objective.dual.start)
     if not task.objective.needs_reference:
         return state
-    rows, numbers, batch = task.forget, task.sampled_forget_rows(), task.training.batch_size
+    rows, numbers, batch = task.forget, task.list_sampled_forget_rows(), task.training.batch_size
     size = task.micro_batch or batch // engine.world
     engine.module.eval()
     state.reference = forward_backward.compute_row_loss_sums(engine, rows, numbers, task, size)
     if isinstance(rows, sampling.AlternativeAnswerRows):
         epochs = -(-task.count_steps() * batch // len(rows))
         items = [epoch * len(rows) + number for epoch in range(epochs) for number in numbers]
-        others = forward_backward.compute_row_loss_sums(engine, rows, items, task, size, OTHER_ANSWERS_TERM)
+        others = forward_backward.compute_row_loss_sums(engine, rows, items, task, size, OTHER_ANSWER_NLL_TERM)
         state.reference = {item: state.reference[item % len(rows)] - others[item] for item in items}
     engine.module.train()
     return state
@@ -125,12 +125,12 @@ def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) 
     attempts = 1
     while outcome.degenerate and attempts < MAX_BATCH_ATTEMPTS:  # other rows; the average has its retain gradient
         engine.clear_gradients()
-        torch.manual_seed(sampling.noise_seed(task.seed, step, attempts, engine.rank))
+        torch.manual_seed(sampling.make_noise_seed(task.seed, step, attempts, engine.rank))
         record, outcome = _rectified_gradient(engine, task, state, passed, step, attempts)
         attempts += 1
     training = task.training
     warmup = int(training.warmup_epochs * len(task.forget) // training.batch_size) or training.warmup_steps
-    lr = learning_rate(training, step, steps, warmup)
+    lr = compute_learning_rate(training, step, steps, warmup)
     if outcome.degenerate:
         engine.clear_gradients()
     else:
@@ -149,7 +149,7 @@ def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) 
         "attempts": attempts,
         "lr": lr,
         "tokens_per_second": tokens / (time.perf_counter() - started),
-        "peak_memory_bytes": runtime.peak_memory(engine.device),
+        "peak_memory_bytes": runtime.read_peak_memory(engine.device),
     }
 
 
@@ -163,7 +163,7 @@ def find_retain_collapse(bar: float | None, record: dict[str, Any]) -> dict[str,
     return {"kind": "collapsed", "message": message, "step": record["step"]}
 
 
-def learning_rate(training: Training, step: int, steps: int, warmup: int) -> float:
+def compute_learning_rate(training: Training, step: int, steps: int, warmup: int) -> float:
     """Return that of optimizer step `step` (from 0): linear warm-up, then constant or linear to zero."""
     if step < warmup:
         return training.lr * (step + 1) / warmup
@@ -177,16 +177,16 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPassR
     observed, found = None, {}
     if task.observe and step % task.observe == 0:  # first, and with random numbers of its own: it changes nothing
         seed = task.seed + OBSERVED_SEED_OFFSET
-        torch.manual_seed(sampling.noise_seed(seed, step, 0, engine.rank))
+        torch.manual_seed(sampling.make_noise_seed(seed, step, 0, engine.rank))
         rows = sampling.draw_retain_row_numbers(seed, step, 0, len(task.retain), task.training.batch_size)
         found["observed_retain_loss"], _ = _retain_pass(engine, task, rows)
         observed = [part.clone() for part in engine.grad_shard()]
         engine.clear_gradients()
-    torch.manual_seed(sampling.noise_seed(task.seed, step, 0, engine.rank))
+    torch.manual_seed(sampling.make_noise_seed(task.seed, step, 0, engine.rank))
     rows = []
     if task.rectifier.needs_retain or task.objective.needs_retain:
         rows = sampling.draw_retain_row_numbers(task.seed, step, 0, len(task.retain), task.training.batch_size)
-    if not (task.rectifier.needs_retain or task.objective.dual or task.objective.is_balanced):
+    if not (task.rectifier.needs_retain or task.objective.dual or task.objective.has_balanced_retain_weight):
         return RetainPassResults(rows, found, observed)
     parts = task.rectifier.parts
     shared = parts == 1 and any(map(_is_retain_nll, task.objective.terms))
@@ -204,14 +204,14 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPassR
 
 
 def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int]) -> tuple[torch.Tensor, int]:
-    return forward_backward.accumulate_gradient(engine, [(RETAIN_NLL_TERM, task.retain, rows)], task, None)
+    return forward_backward.accumulate_gradient(engine, [(NLL_TERM, task.retain, rows)], task, None)
 
 
 def _rectified_gradient(
     engine: Engine, task: TrainingTask, state: TrainingState, passed: RetainPassResults, step: int, attempt: int
 ) -> tuple[dict[str, Any], rectifiers.Outcome]:
     """Leave the rectified gradient of one attempt in the engine."""
-    forget, terms, balanced = task.forget_batch(step, attempt), [], task.objective.is_balanced
+    forget, terms, balanced = task.draw_forget_batch(step, attempt), [], task.objective.has_balanced_retain_weight
     weight: Any = 0.0
     for term in task.objective.terms:
         if _is_retain_nll(term) and state.multiplier is not None:
@@ -226,7 +226,7 @@ def _rectified_gradient(
     if passed.gradient is not None:
         if balanced:  # stays on the device, as a GPU would be waited for
             pair = shard_dot_products(engine.grad_shard(), passed.gradient)
-            weight = balancing_weight(engine.sum_over_shards(pair))
+            weight = compute_balancing_weight(engine.sum_over_shards(pair))
         loss += weight * passed.losses["retain_loss"]
         for part, kept in zip(engine.grad_shard(), passed.gradient, strict=True):
             if balanced:

@@ -16,15 +16,15 @@ from trainables.config.trial import Trial
 from trainables.methods import method_constants
 
 WEIGHT_BYTES = {"fp32": 4, "bf16": 2}
-STATES_SHARE, USABLE_SHARE = 0.76, 0.92
+MAX_STATES_SHARE_OF_MEMORY, USABLE_SHARE = 0.76, 0.92
 """The shares of a device's memory that states and a whole trial may take: the rest is CUDA's and its allocator's."""
 GRADIENT_BUCKET_ELEMENTS, GATHERED_WEIGHT_ELEMENTS = 500_000_000, 1_000_000_000
 """Elements at the most of DeepSpeed's buffer of gradients, and of weights that ZeRO 3 keeps gathered."""
 CPU_PROCESS_BYTES = 0.52e9
 """Bytes of a process that has imported torch, transformers and Ray (torch 2.13, its CPU build), before any model."""
-MIN_PASS_TOKENS, CPU_PASS_TOKENS, MAX_PASS_TOKENS = 1024, 4096, 65536
+MIN_EVALUATION_PASS_TOKENS, CPU_PASS_TOKENS, MAX_PASS_TOKENS = 1024, 4096, 65536
 """Padded tokens of an evaluation's pass: at least and at most where a GPU's memory decides, and where it does not."""
-CGROUP_FILE = Path("/proc/self/cgroup")
+OWN_CGROUPS_FILE = Path("/proc/self/cgroup")
 CGROUP_LIMITS = {"": Path("/sys/fs/cgroup/memory.max"), "memory": Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")}
 """Linux's control groups that this process is in, and their files of the most memory, of version 2 and 1."""
 UNGATED_MODEL_TYPES = ("phi", "gpt_neox", "gpt2", "opt")
@@ -86,7 +86,7 @@ class MemoryFit:
 def read_usable_machine_memory() -> int:
     """Return the bytes that processes here may take: the machine's, or fewer of a container or a job of Slurm."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for line in CGROUP_FILE.read_text().splitlines() if CGROUP_FILE.is_file() else ():
+    for line in OWN_CGROUPS_FILE.read_text().splitlines() if OWN_CGROUPS_FILE.is_file() else ():
         _, kinds, place = line.split(":", 2)
         if kinds in CGROUP_LIMITS:
             group = CGROUP_LIMITS[kinds].parent / place.strip("/")
@@ -148,7 +148,7 @@ def _count_retain_gradients(trial: Trial) -> int:
     """Count those of the rectifier, that of `observe`, and one that serves the rectifier and a retain term."""
     row, needs = RECTIFIERS[trial.rectifier.name], METHODS[trial.method].needs
     kept = (trial.rectifier.parts or row.parts) if RETAIN_PASS in row.needs else 0
-    term = trial_has_retain_term(trial)
+    term = trial_has_retain_loss(trial)
     apart = "retain_multiplier" in needs or (term and trial.objective.retain_coefficient == "balanced")
     shared = (kept == 1 and term) or (kept <= 1 and apart)
     return kept + bool(trial.observe) + shared
@@ -160,28 +160,28 @@ def _needs_wide_gradient(trial: Trial) -> bool:
     It does where terms on forget and retain rows are summed, where a gradient is observed, and where a rule writes it.
     Rules other than these four are counted among those that write, which bounds the rules of two gradients.
     """
-    summed = trial_has_retain_term(trial) or "frozen_model" in METHODS[trial.method].needs
+    summed = trial_has_retain_loss(trial) or "frozen_model" in METHODS[trial.method].needs
     return summed or bool(trial.observe) or trial.rectifier.name not in ("none", "clip", "agem", "gru")
 
 
-def trial_has_retain_term(trial: Trial) -> bool:
+def trial_has_retain_loss(trial: Trial) -> bool:
     settings = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     return "retain_loss" in METHODS[trial.method].needs and settings.retain_coefficient != 0
 
 
 def choose_fitting_zero_stage(trial: Trial, parameters: int, trained: int, memory: float | None) -> int:
-    """Return the first ZeRO stage whose states fit `STATES_SHARE` of `memory` (bytes), else 3; of one rank 0 or 1.
+    """Return the first ZeRO stage with states in MAX_STATES_SHARE_OF_MEMORY of `memory` (bytes), else 3; alone 0 or 1.
 
     Of bf16 on several ranks from 2 on: at 1 DeepSpeed keeps a whole fp32 gradient on every rank. `memory` None: any.
     """
     if trial.resources.ranks == 1:
         return 0 if trial.resources.uses_plain_engine else 1
-    room = math.inf if memory is None else STATES_SHARE * memory
+    room = math.inf if memory is None else MAX_STATES_SHARE_OF_MEMORY * memory
     stages = (2,) if trial.resources.precision == "bf16" else (1, 2)
     return next((stage for stage in stages if estimate_states(trial, parameters, trained, stage).total <= room), 3)
 
 
-def estimate_peak(
+def estimate_peak_memory(
     trial: Trial, shape: ModelShape, stage: int, rows: int, length: int, limit: float | None = None
 ) -> PeakMemory:
     """Return the peak of a trial that reads `rows` rows of at most `length` tokens at a time, all of them labels.
@@ -258,7 +258,7 @@ def choose_evaluation_token_budget(
     if shape is None or room is None:
         return CPU_PASS_TOKENS
     tokens = MAX_PASS_TOKENS
-    while tokens > MIN_PASS_TOKENS and _evaluation_bytes(tokens, shape, width) > room:
+    while tokens > MIN_EVALUATION_PASS_TOKENS and _evaluation_bytes(tokens, shape, width) > room:
         tokens //= 2
     return tokens
 
@@ -281,17 +281,17 @@ def fit_trial_to_memory(trial: Trial, shape: ModelShape, longest: int, memory: f
     length = max(longest, find_loss_padding_length(trial))
     share, limit = trial.training.batch_size // resources.ranks, None if memory is None else USABLE_SHARE * memory
     rows = resources.micro_batch or share
-    whole = estimate_peak(trial, shape, stage, rows, length, limit)
+    whole = estimate_peak_memory(trial, shape, stage, rows, length, limit)
     if resources.micro_batch is None and limit is not None and whole.training_bytes > limit:
-        one = estimate_peak(trial, shape, stage, 1, length)
+        one = estimate_peak_memory(trial, shape, stage, 1, length)
         parts = -(-share // max(1, int((limit - one.states.total - one.process - one.buffers) / one.activations)))
         rows = -(-share // parts)
-    least = estimate_peak(trial, shape, stage, rows, length).total
-    return MemoryFit(stage, rows, estimate_peak(trial, shape, stage, rows, length, limit), limit, least)
+    least = estimate_peak_memory(trial, shape, stage, rows, length).total
+    return MemoryFit(stage, rows, estimate_peak_memory(trial, shape, stage, rows, length, limit), limit, least)
 
 
 def find_loss_padding_length(trial: Trial) -> int:
     """Return the tokens that a term over all positions pads its rows to at least; 0: only to each other."""
     settings = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     padded = "distributions" in METHODS[trial.method].needs and settings.kl_reduction == "all_positions_fixed_pad"
-    return method_constants.FIXED_PAD_TOKENS if padded else 0
+    return method_constants.TOFU_ROW_TOKENS if padded else 0

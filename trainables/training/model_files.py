@@ -59,7 +59,7 @@ def _is_folder(place: str, missing: str) -> bool:
 def fingerprint_model(model: Model) -> str:
     """Return what names weights and tokenizer: the content of a folder, or hub id and revision."""
     if check_if_local_model(model):
-        found = "files:" + fingerprints.hash_model(typed_paths.expand_home(model.path))
+        found = "files:" + fingerprints.hash_model_folder(typed_paths.expand_home(model.path))
     else:
         found = f"hub:{model.path}@{model.revision or 'main'}"
     if model.tokenizer is None:
@@ -81,7 +81,7 @@ def read_model_shape(model: Model) -> ModelShape | None:
     return memory.parse_model_shape(settings)
 
 
-def read_precision(folder: Path) -> str:
+def read_stated_precision(folder: Path) -> str:
     """Return the precision that a model folder's configuration states, fp32 if it states none or another one."""
     config = read_json(folder / "config.json") or {}
     stated = config.get("dtype") or config.get("torch_dtype")

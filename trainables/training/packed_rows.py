@@ -1,7 +1,7 @@
 """Rows of a micro-batch behind each other in one row, without padding: each token attends within its own row.
 
 transformers hands a model's keywords `cu_seq_lens_q` (where rows begin and end) and `max_length_q` (tokens of the
-longest) on to the attention function. `enable_packed_rows` finds out by comparison which models may take such rows.
+longest) on to the attention function. `enable_packed_rows_if_exact` compares, and finds which models may take them.
 """
 
 import inspect
@@ -18,11 +18,11 @@ from transformers.masking_utils import sdpa_mask
 from trainables.common.tokenized_row import Example
 from trainables.inference.padded_batch import pad_examples
 
-ATTENTION_NAME = "packed_rows"
+PACKED_ATTENTION_NAME = "packed_rows"
 """Of the attention function, which is sdpa, with sdpa's masks, where rows are not packed."""
-TOKEN_COUNT_MULTIPLE = 64
+PACK_TOKENS_MULTIPLE = 64
 """Tokens of a pack on a GPU are a multiple of it, so that shapes are few: one more row fills up, without labels."""
-FP32_TOLERANCE, BF16_TOLERANCE = 1e-4, 3e-2
+FP32_LOGITS_TOLERANCE, BF16_LOGITS_TOLERANCE = 1e-4, 3e-2
 """Relative, of the logits of packed rows: rounding. Tokens that see another row are far outside."""
 GQA_OPTION: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
 """What torch asks for, from 2.13 on, where several heads share their keys."""
@@ -50,13 +50,13 @@ def attend_within_rows(
     return whole.unsqueeze(0), None
 
 
-AttentionInterface.register(ATTENTION_NAME, attend_within_rows)
-AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
+AttentionInterface.register(PACKED_ATTENTION_NAME, attend_within_rows)
+AttentionMaskInterface.register(PACKED_ATTENTION_NAME, sdpa_mask)
 
 
 def pack_batch(batch: dict[str, torch.Tensor], where: torch.Tensor, pad: int, device: torch.device) -> dict[str, Any]:
     """Return a model's keywords for the rows of a collated batch on the host, with logits at the mask `where`."""
-    real, multiple = batch["attention_mask"].bool(), 1 if device.type == "cpu" else TOKEN_COUNT_MULTIPLE
+    real, multiple = batch["attention_mask"].bool(), 1 if device.type == "cpu" else PACK_TOKENS_MULTIPLE
     lengths = real.sum(1).tolist()
     if filler := -sum(lengths) % multiple:
         lengths.append(filler)
@@ -82,7 +82,7 @@ def move_to_device(values: dict[str, Any], device: torch.device) -> dict[str, An
     return values | {name: part.view(tensor.shape).to(tensor.dtype) for (name, tensor), part in moved}
 
 
-def enable_packed_rows(network: Any) -> bool:
+def enable_packed_rows_if_exact(network: Any) -> bool:
     """Let a model attend by rows; return whether it takes packed rows, else leave it with sdpa.
 
     Windows and layers of other kinds are told by its configuration, for rows of a few tokens would not show them.
@@ -92,7 +92,7 @@ def enable_packed_rows(network: Any) -> bool:
     other = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
     if other or getattr(config, "sliding_window", None) or getattr(config, "attention_chunk_size", None):
         return False
-    network.set_attn_implementation(ATTENTION_NAME)
+    network.set_attn_implementation(PACKED_ATTENTION_NAME)
     try:
         agrees = _agrees(network)
     except Exception:  # keywords, sizes or a precision that a family or its attention does not take, in any words
@@ -113,5 +113,5 @@ def _agrees(network: Any) -> bool:
     packed = network.eval()(**inputs, use_cache=False).logits[0].float()
     ids, where = batch["input_ids"].to(network.device), where.to(network.device)
     padded = network(input_ids=ids, use_cache=False).logits[where].float()
-    tolerance = BF16_TOLERANCE if network.dtype == torch.bfloat16 else FP32_TOLERANCE
+    tolerance = BF16_LOGITS_TOLERANCE if network.dtype == torch.bfloat16 else FP32_LOGITS_TOLERANCE
     return bool((packed - padded).norm() < tolerance * padded.norm())

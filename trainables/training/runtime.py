@@ -50,11 +50,11 @@ def release_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def device_name(gpus: float) -> str:
+def read_device_name(gpus: float) -> str:
     return torch.cuda.get_device_name(0) if gpus and torch.cuda.is_available() else "cpu"
 
 
-def device_memory(device: torch.device) -> int:
+def read_device_memory(device: torch.device) -> int:
     """Return the bytes of the GPU, or of the memory that this process may take of its machine's."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
@@ -65,13 +65,13 @@ def choose_process_token_budget(resources: Resources, network: Any) -> int:
     """Return the padded tokens of an evaluation's pass: as set, or as this process's part of the GPU has room for."""
     room = None
     if network.device.type == "cuda":
-        whole = resources.gpu_memory * 1e9 if resources.gpu_memory else device_memory(network.device)
+        whole = resources.gpu_memory * 1e9 if resources.gpu_memory else read_device_memory(network.device)
         room = memory.USABLE_SHARE * whole * min(1.0, resources.gpus) - torch.cuda.memory_allocated(network.device)
     shape = memory.parse_model_shape(network.config.to_dict())
     return memory.choose_evaluation_token_budget(resources, shape, network.dtype.itemsize, room)
 
 
-def peak_memory(device: torch.device) -> int:
+def read_peak_memory(device: torch.device) -> int:
     """Return the peak bytes: of the GPU where there is one, else of this process's resident set."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)

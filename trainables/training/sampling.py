@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trainables.common.tokenized_row import AlternativeAnswerExample, Example
+from trainables.common.tokenized_row import Example, RowWithAlternativeAnswer
 from trainables.config.settings import Training
 
 FORGET_STREAM, RETAIN_STREAM, RETRY_STREAM, NOISE_STREAM, ANSWER_STREAM = 1, 2, 3, 4, 5
@@ -41,9 +41,9 @@ class AlternativeAnswerRows(Sequence[Example]):
         epoch, row = divmod(at, len(self))
         drawn = int(_generator(self.seed, ANSWER_STREAM, epoch, row).integers(len(self.answers)))
         own = self.rows[row]
-        return AlternativeAnswerExample(own.input_ids, own.answer_start, other=self.encode(row, self.answers[drawn]))
+        return RowWithAlternativeAnswer(own.input_ids, own.answer_start, other=self.encode(row, self.answers[drawn]))
 
-    def number_answered_rows(self, rows: Sequence[int], start: int) -> list[int]:
+    def find_items_of_rows(self, rows: Sequence[int], start: int) -> list[int]:
         """Return the items of rows that stand from place `start` on in the stream of epochs."""
         return [row + (start + place) // len(self) * len(self) for place, row in enumerate(rows)]
 
@@ -67,7 +67,7 @@ def draw_retain_row_numbers(seed: int, step: int, attempt: int, rows: int, batch
     return _generator(seed, RETAIN_STREAM, step, attempt).integers(rows, size=batch_size).tolist()
 
 
-def noise_seed(seed: int, step: int, attempt: int, rank: int) -> int:
+def make_noise_seed(seed: int, step: int, attempt: int, rank: int) -> int:
     """Return the 64-bit seed of dropout and the like, for one attempt: a resumed trial takes the same."""
     return int(np.random.SeedSequence([seed, NOISE_STREAM, step, attempt, rank]).generate_state(1, np.uint64)[0])
 

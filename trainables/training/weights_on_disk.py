@@ -52,7 +52,7 @@ def map_tensors_to_files(model: Model) -> TensorFiles:
 
 
 @torch.no_grad()
-def relative_change(network: Any, target: TensorFiles) -> float | None:
+def compute_relative_change(network: Any, target: TensorFiles) -> float | None:
     """Return ||theta - theta_org|| / ||theta_org|| over all weights, with theta_org rounded as it was loaded.
 
     None: the model's files name their tensors in another way than the loaded model does.

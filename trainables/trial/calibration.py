@@ -8,11 +8,11 @@ from trainables import benchmarks
 from trainables.common.errors import InputError, TrialDiverged
 from trainables.methods import uwc
 from trainables.training import weights_on_disk
-from trainables.trial.record import Event
+from trainables.trial.record import TrialEvent
 from trainables.trial.step_selection import Metrics, StepSelection, load_target_evaluation
 
 
-def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generator[Event, None, dict[str, Any]]:
+def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generator[TrialEvent, None, dict[str, Any]]:
     """Search the mixture for each target share of utility; yield progress, return the result's `calibration`."""
     trial, settings = steps.trial, steps.trial.calibration
     before = weights_on_disk.map_tensors_to_files(trial.target)
@@ -49,7 +49,7 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
         found.append({**asdict(outcome), **goal_metrics(outcome.weight), "metrics": measured[outcome.weight]})
     return {
         "original_model_utility": utility[0.0],
-        "monotone": uwc.is_monotone(utility, settings.tolerance),
+        "monotone": uwc.is_utility_monotone(utility, settings.tolerance),
         "evaluations": [{"weight": weight, **goal_metrics(weight)} for weight in sorted(measured)],
         "targets": found,
     }

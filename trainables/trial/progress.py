@@ -14,16 +14,16 @@ from trainables.storage import atomic_files
 from trainables.storage.file_names import CURVE_COLUMNS, PROGRESS, SHARED_PROGRESS_FOLDER
 from trainables.storage.folder_storage import Storage
 
-WRITE_INTERVAL, PUSH_INTERVAL = 2.0, 30.0
+PROGRESS_WRITE_SECONDS, PROGRESS_PUSH_SECONDS = 2.0, 30.0
 """Between two writes; between two copies for other machines."""
 LOST_AFTER_SECONDS = 600.0
 """A process of another machine that has written nothing for so many seconds of this clock may have ended."""
 CURVE_POINT_GROWTH = 1.1
 """By how much the step of a point of the curves is above that of the point before: 54 points in 1,000 steps."""
-STATUS_FIELDS = ("label", "phase", "step", "steps", "started", "seconds", "host", "pid", "work", "last_look")
+PROGRESS_STATUS_FIELDS = ("label", "phase", "step", "steps", "started", "seconds", "host", "pid", "work", "last_look")
 
 
-def runs_on_this_machine(folder: Path) -> bool:
+def is_run_by_other_process_here(folder: Path) -> bool:
     process = find_other_process_of_trial(folder)
     return process is not None and process.get("place") == process_identity.machine_id()
 
@@ -33,10 +33,10 @@ def find_other_process_of_trial(folder: Path) -> process_identity.ProcessIdentit
     progress = atomic_files.read_json(folder / PROGRESS)
     if progress is None or (progress.get("place"), progress.get("pid")) == (process_identity.machine_id(), os.getpid()):
         return None
-    return progress if is_running(progress) else None
+    return progress if is_progress_writer_running(progress) else None
 
 
-def is_running(progress: dict[str, Any]) -> bool | None:
+def is_progress_writer_running(progress: dict[str, Any]) -> bool | None:
     """Return whether the process runs that writes a progress; None of another machine's that is silent."""
     alive = process_identity.is_process_alive(progress)
     return True if alive is None and abs(time.time() - progress.get("beat", 0.0)) <= LOST_AFTER_SECONDS else alive
@@ -53,8 +53,8 @@ def read_progress(folder: Path, evaluation: float | None) -> dict[str, Any] | No
         left = None if evaluation is None else max(0.0, evaluation - found["phase_seconds"] - silent) + rest
     elif left is not None:
         left += evaluation or 0.0
-    times = {"remaining_seconds": left, "silent_seconds": round(silent, 1), "alive": is_running(found)}
-    return {name: found.get(name) for name in STATUS_FIELDS} | times
+    times = {"remaining_seconds": left, "silent_seconds": round(silent, 1), "alive": is_progress_writer_running(found)}
+    return {name: found.get(name) for name in PROGRESS_STATUS_FIELDS} | times
 
 
 def format_progress_columns(progress: dict[str, Any]) -> tuple[str, str, str, str]:
@@ -85,7 +85,7 @@ def describe_shared_progress(store: Storage, keys: Container[str] | None = None)
     return lines
 
 
-def open_shared_progress(label: str, key: str, store: Storage) -> "ProgressFile":
+def make_shared_progress_file(label: str, key: str, store: Storage) -> "ProgressFile":
     """Return the file in STORAGE/shared/making/KEY that tells how far a model or an evaluation is that trials share."""
     return ProgressFile(store.root / SHARED_PROGRESS_FOLDER / key, store, label=label)
 
@@ -141,7 +141,7 @@ class ProgressFile:
         self._write_if_due()
 
     def _write_if_due(self) -> None:
-        if time.monotonic() - self.written >= WRITE_INTERVAL:
+        if time.monotonic() - self.written >= PROGRESS_WRITE_SECONDS:
             self.write()
 
     def write(self) -> None:
@@ -152,5 +152,5 @@ class ProgressFile:
         with contextlib.suppress(OSError):  # the trial's own files report a full disk
             atomic_files.write_json(self.path, self.state | self.identity | times | more, durable=False)
             self.written = now
-            if now - self.pushed >= PUSH_INTERVAL and self.store.try_push(self.path):
+            if now - self.pushed >= PROGRESS_PUSH_SECONDS and self.store.try_push(self.path):
                 self.pushed = now

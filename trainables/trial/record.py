@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from trainables.common import provenance
-from trainables.common.errors import last_text_line
+from trainables.common.errors import last_line_of_text
 from trainables.common.redaction import redact
 from trainables.config.method_tables import RECTIFIERS
 from trainables.config.trial import Trial
@@ -17,9 +17,9 @@ from trainables.storage import atomic_files
 from trainables.storage.file_names import ERROR, LOST, PROGRESS, RESULT, RETRY, ROWS, STEPS
 from trainables.storage.folder_storage import Storage
 
-Event = dict[str, Any]
-RESULT_FIELDS = ("started", "attempt", "metrics", "halves", "damaged_checkpoint", "direction", "calibration")
-RESULT_FIELDS += ("evaluations", "chosen_step")
+TrialEvent = dict[str, Any]
+RECORD_FIELDS_IN_RESULT = ("started", "attempt", "metrics", "halves", "damaged_checkpoint", "direction", "calibration")
+RECORD_FIELDS_IN_RESULT += ("evaluations", "chosen_step")
 TIMED_PARTS = ("loading", "training", "evaluation", "total")
 
 
@@ -29,7 +29,7 @@ class TrialRecord:
 
     started: str
     attempt: str | None = field(default_factory=lambda: uuid.uuid4().hex)
-    """Names this run of the trial among others; None: it did not run (`write_failure`)."""
+    """Names this run of the trial among others; None: it did not run (`write_failed_trial`)."""
     begun: float = field(default_factory=perf_counter)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIMED_PARTS, 0.0))
     """Wall time by part, with that of earlier processes up to the checkpoint."""
@@ -69,7 +69,7 @@ class TrialRecord:
 
 def write_trial_files(trial: Trial, record: TrialRecord, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
     """Write the files of a trial, result.json last, remove those of its progress, and return the result."""
-    from trainables.training.runtime import device_name  # imports torch, which the driver does without
+    from trainables.training.runtime import read_device_name  # imports torch, which the driver does without
 
     written = {name: rows for name, rows in ((STEPS, record.steps), (ROWS, record.evaluation_rows)) if rows}
     for name in {STEPS, ROWS} - written.keys() if record.attempt else ():  # of an earlier attempt
@@ -84,7 +84,7 @@ def write_trial_files(trial: Trial, record: TrialRecord, error: dict[str, Any] |
         "config": trial.model_dump(mode="json"),
         "hub": find_commits_in_settings(trial),
         "adds_retain": RECTIFIERS[trial.rectifier.name].adds_retain,
-        **{name: getattr(record, name) for name in RESULT_FIELDS},
+        **{name: getattr(record, name) for name in RECORD_FIELDS_IN_RESULT},
         "training": {
             "steps": len(record.steps),
             "skipped": sum(step["skipped"] for step in record.steps),
@@ -95,7 +95,7 @@ def write_trial_files(trial: Trial, record: TrialRecord, error: dict[str, Any] |
         "topology": {  # changes the numbers by no more than rounding
             "ranks": trial.resources.ranks,
             "zero_stage": record.zero_stage,
-            "device": device_name(trial.resources.gpus),
+            "device": read_device_name(trial.resources.gpus),
             "threads": trial.resources.cpus,
             "micro_batch": record.micro_batch or trial.training.batch_size // trial.resources.ranks,
             "evaluation_tokens": record.evaluation_tokens,
@@ -109,13 +109,13 @@ def write_trial_files(trial: Trial, record: TrialRecord, error: dict[str, Any] |
     return atomic_files.read_json(folder / RESULT) or result
 
 
-def write_failure(
+def write_failed_trial(
     trial: Trial, store: Storage, message: str, kind: str = "failed", seconds: float = 0.0
 ) -> dict[str, Any]:
     """Write the result of a trial that cannot be run, or that was lost after `seconds`, with the reason."""
     folder = store.trial(trial.id())
     atomic_files.write_redacted_text(folder / ERROR, message + "\n")
-    last = last_text_line(message, "no reason given")
+    last = last_line_of_text(message, "no reason given")
     record = TrialRecord(provenance.utc_now(), attempt=None)
     record.seconds["total"] = seconds
     result = write_trial_files(trial, record, {"kind": kind, "message": last, "step": None}, folder)

@@ -12,10 +12,10 @@ import torch.distributed as dist
 
 from trainables import benchmarks
 from trainables.common import cli, provenance
-from trainables.common.errors import InputError, RestartRanks, StoreUnreachable, TrialDiverged, is_out_of_memory
-from trainables.config.shared_artifacts import find_direction_of_trial
+from trainables.common.errors import InputError, RankRestartNeeded, StoreUnreachable, TrialDiverged, is_out_of_memory
+from trainables.config.shared_artifacts import make_direction_recipe
 from trainables.config.trial import Trial
-from trainables.inference.progress import ReportProgress
+from trainables.inference.progress import ProgressCallback
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CHECKPOINT, ERROR, LOST, RETRY, WEIGHTS
 from trainables.storage.folder_storage import Storage, is_disk_error, remove_trial_leftovers
@@ -25,7 +25,7 @@ from trainables.training.runtime import prepare_process, release_memory
 from trainables.trial import setup
 from trainables.trial.calibration import calibrate
 from trainables.trial.progress import ProgressFile
-from trainables.trial.record import Event, TrialRecord, write_trial_files
+from trainables.trial.record import TrialEvent, TrialRecord, write_trial_files
 from trainables.trial.step_selection import StepSelection
 
 
@@ -42,9 +42,9 @@ class TrialRun:
         self.weights = self.folder / WEIGHTS if self.keep_weights else None
         self.record = TrialRecord(provenance.utc_now())
         self.many = self.trial.resources.ranks > 1
-        self.report: ReportProgress | None = None
+        self.report: ProgressCallback | None = None
 
-    def run_events(self) -> Iterator[Event]:
+    def run_events(self) -> Iterator[TrialEvent]:
         """Run the trial; yield `{"phase", "step", "steps", ...}` on the way, and on rank 0 the written result last.
 
         Its outcome may be `diverged`, `collapsed`, `out_of_memory` (after one try with half the micro-batch)
@@ -62,7 +62,7 @@ class TrialRun:
                         progress.note_event(event)
                     yield event
                 error = self.record.stopped
-            except (InputError, RestartRanks):
+            except (InputError, RankRestartNeeded):
                 raise
             except Exception as failure:
                 error = self._explain(failure)
@@ -72,7 +72,7 @@ class TrialRun:
         if progress:
             yield {"phase": "done", "result": result}
 
-    def _attempts(self) -> Iterator[Event]:
+    def _attempts(self) -> Iterator[TrialEvent]:
         """Go through the phases, once more if memory runs out and from the first step if the checkpoint is damaged."""
         while True:
             retry = atomic_files.read_json(self.folder / RETRY)
@@ -86,7 +86,7 @@ class TrialRun:
                 if not self.many or dist.get_rank() == 0:
                     checkpoints.remove_checkpoint(self.folder / CHECKPOINT)
                 if self.many:
-                    raise RestartRanks(message) from damaged
+                    raise RankRestartNeeded(message) from damaged
                 self.record.damaged_checkpoint = str(damaged)
             except Exception as full:
                 if retry is not None or not is_out_of_memory(full):
@@ -96,7 +96,7 @@ class TrialRun:
             self.record.steps.clear()
             self.record.stopped = self.record.ended = None
 
-    def _phases(self) -> Iterator[Event]:
+    def _phases(self) -> Iterator[TrialEvent]:
         yield {"phase": "loading"}
         begun, trial, record = perf_counter(), self.trial, self.record
         setup.check_inputs_unchanged(trial)
@@ -109,15 +109,15 @@ class TrialRun:
             steps = StepSelection(trial, self.store, self.weights, tokenizer, reference, self.report)
             yield from self._evaluate(network, steps, together=False)
             return
-        network, tokenizer = setup.load_target(trial.target, trial.resources.precision, trial.resources, device)
+        network, tokenizer = setup.load_target_model(trial.target, trial.resources.precision, trial.resources, device)
         if trial.calibration.targets:
             weights_on_disk.check_tensor_names(weights_on_disk.map_tensors_to_files(trial.target), network)
         task = setup.make_training_task(trial, network, tokenizer, device, record.micro_batch)
         network = model_files.add_lora_adapters(network, trial.training.lora_rank, trial.training.lora_alpha)
         folder = self.folder / CHECKPOINT
-        resources = setup.fill_in_zero_stage(trial, network, device, folder)
+        resources = setup.choose_engine_and_zero_stage(trial, network, device, folder)
         record.zero_stage = resources.zero_stage
-        checkpoints.check_layout(folder, resources)
+        checkpoints.check_checkpoint_layout(folder, resources)
         steps = StepSelection(trial, self.store, self.weights, tokenizer, reference, self.report)
         resume_from = checkpoints.read_checkpoint_meta(folder)
         if resume_from and not steps.can_resume_at(resume_from["step"]):
@@ -143,23 +143,23 @@ class TrialRun:
             found = benchmarks.get_benchmark(benchmark.name).fingerprint(benchmark)
             benchmark = benchmark.model_copy(update={"fingerprint": found})
         trial = self.trial.model_copy(update={"target": target, "benchmark": benchmark})
-        direction, vector = find_direction_of_trial(trial), trial.task_vector
+        direction, vector = make_direction_recipe(trial), trial.task_vector
         if direction is None or vector is None:
             raise AssertionError("a trial of an objective has no direction")
         self.record.direction = direction.id()
         rows = self.record.micro_batch or trial.training.batch_size
         checkpointing = trial.resources.gradient_checkpointing
-        folder = ensure_direction(direction, self.store, setup.load_direction_examples, rows, checkpointing)
+        folder = ensure_direction(direction, self.store, setup.load_direction_forget_rows, rows, checkpointing)
         if dist.get_rank() > 0:
             return None, None
         release_memory()
-        network, tokenizer = setup.load_target(target, "fp32", trial.resources, device)
+        network, tokenizer = setup.load_target_model(target, "fp32", trial.resources, device)
         subtract_direction(network, folder, vector.stg or vector.strength or 0.0)
         return network, tokenizer
 
     def _train(
         self, engine: Engine, task: loop.TrainingTask, steps: StepSelection, resume_from: dict[str, Any]
-    ) -> Iterator[Event]:
+    ) -> Iterator[TrialEvent]:
         record, last, folder = self.record, task.count_steps(), self.folder / CHECKPOINT
         evaluate_every, save_every = self.trial.training.eval_every, self.trial.resources.checkpoint_every
         if resume_from:
@@ -201,7 +201,7 @@ class TrialRun:
             try:
                 steps.evaluate(step, network, together=together)
                 if engine.rank == 0:
-                    found[1:] = steps.find_collapse(step), steps.explain_training_end()
+                    found[1:] = steps.find_collapse(step), steps.find_reason_to_end_training()
             except TrialDiverged as stopped:
                 found[0] = stopped
         if engine.world > 1:
@@ -213,7 +213,7 @@ class TrialRun:
         self.record.seconds["evaluation"] += perf_counter() - begun
         return found[1]
 
-    def _evaluate(self, network: Any, steps: StepSelection, *, together: bool) -> Iterator[Event]:
+    def _evaluate(self, network: Any, steps: StepSelection, *, together: bool) -> Iterator[TrialEvent]:
         """Evaluate the whole model (every rank, if `together`); rank 0 chooses the step, and calibrates it."""
         record = self.record
         step = len(record.steps)
@@ -245,7 +245,7 @@ class TrialRun:
         self.store.try_push(self.folder / RETRY)
         if self.many:
             step = len(self.record.steps) + 1
-            raise RestartRanks(f"out of memory at step {step}: again with micro-batch {size // 2}") from full
+            raise RankRestartNeeded(f"out of memory at step {step}: again with micro-batch {size // 2}") from full
 
     def _explain(self, failure: Exception) -> dict[str, Any]:
         """Return the trial's error. On many ranks raises `failure` again, unless the trial stopped on all of them."""

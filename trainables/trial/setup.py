@@ -17,16 +17,16 @@ from trainables.common.typed_paths import expand_home
 from trainables.config.method_tables import METHODS
 from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.shared_artifacts import SharedVector
-from trainables.config.trial import Trial, check_runnable
+from trainables.config.trial import Trial, check_trial_runnable
 from trainables.data.idk_answers import fingerprint_idk_answers, read_idk_answers
 from trainables.inference.padded_batch import padding_token
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.storage.atomic_files import check_folder_unchanged, read_json
 from trainables.training import checkpoints, loop, memory, model_files, sampling
 from trainables.training.engine import Engine
-from trainables.training.runtime import choose_process_token_budget, device_memory
+from trainables.training.runtime import choose_process_token_budget, read_device_memory
 
-CPU_PASS_TOKENS = 1024
+CPU_TRAINING_PASS_TOKENS = 1024
 """About so many tokens of a pass stay in a CPU's caches (docs/LOG.md, 2026-11-24: up to 1.4 times as fast)."""
 RMU_WEIGHTS = "mlp.down_proj.weight"
 """RMU trains these of its layer and the two before it, as its authors do."""
@@ -34,8 +34,8 @@ RMU_WEIGHTS = "mlp.down_proj.weight"
 
 def check_inputs_unchanged(trial: Trial) -> None:
     """Raise InputError if data or weights have changed since the trial was planned, or no pass measures its bar."""
-    check_runnable(trial)
-    method_constants.check_retain_counted_once(
+    check_trial_runnable(trial)
+    method_constants.check_rectifier_fits_retain_terms(
         trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split
     )
     evaluation.check_data_unchanged(trial.benchmark)
@@ -61,10 +61,10 @@ def load_reference_evaluation(trial: Trial) -> Any:
     found = (read_json(path) or {}).get("id")
     if kept.fingerprint and found and found != kept.fingerprint:
         raise InputError(f"retain_evaluation: {path} is evaluation {found}, not {kept.fingerprint} as planned")
-    return evaluation.read_retain_reference(path, trial.benchmark, "retain_evaluation")
+    return evaluation.read_reference_evaluation(path, trial.benchmark, "retain_evaluation")
 
 
-def load_examples(trial: Trial) -> tuple[benchmarks.Examples, benchmarks.Examples]:
+def load_training_examples(trial: Trial) -> tuple[benchmarks.Examples, benchmarks.Examples]:
     """Return forget rows and retain rows as tokens; kept for the process's next trials if known by their content."""
     target, benchmark = trial.target, trial.benchmark  # many ranks would have to agree on what each still has
     known = target.fingerprint is not None and benchmark.fingerprint is not None and trial.resources.ranks == 1
@@ -80,7 +80,7 @@ def _keep_examples(
     return benchmarks.get_benchmark(benchmark.name).training_examples(benchmark, tokenizer, max_length)
 
 
-def load_target(target: Model, precision: str, resources: Resources, device: torch.device) -> tuple[Any, Any]:
+def load_target_model(target: Model, precision: str, resources: Resources, device: torch.device) -> tuple[Any, Any]:
     """Return the target model and its tokenizer; one is kept as loaded for the process's next trials, like rows.
 
     Each trial gets a copy, so that nothing that it does to its model reaches the next; none is kept if memory is short.
@@ -124,7 +124,7 @@ def make_training_task(
 ) -> loop.TrainingTask:
     """Return rows, objective and rectifier; freezes what the objective does not train."""
     if trial.training.targets == "rows":
-        forget, retain = load_examples(trial)
+        forget, retain = load_training_examples(trial)
     else:
         forget, retain = _ask_for_examples(trial, network.to(device), tokenizer)
     constants = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
@@ -136,7 +136,7 @@ def make_training_task(
         raise InputError("rectifier.name: it adds the retain gradient; the objective's retain term would count twice")
     if objective.needs_other_answers:
         forget = add_alternative_answers(trial, forget, tokenizer)
-    frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen else None
+    frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen_model else None
     if METHODS[trial.method].steers:
         freeze_all_but_rmu_weights(network, constants.layer)
     if trial.resources.gradient_checkpointing:
@@ -162,7 +162,7 @@ def make_fine_tuning_task(
     return loop.TrainingTask(
         forget=examples,
         retain=(),
-        objective=objectives.make_objective("nll", method_constants.Constants()),
+        objective=objectives.make_objective("nll", method_constants.ObjectiveConstants()),
         rectifier=rectifiers.ClippingRectifier(tau=clip),
         training=training,
         seed=seed,
@@ -194,29 +194,29 @@ def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
     if device.type != "cuda":
         if trial.task_vector is not None:
             return None  # as directions are made that several trials share
-        lengths = [len(row.input_ids) for side in load_examples(trial) for row in side]
+        lengths = [len(row.input_ids) for side in load_training_examples(trial) for row in side]
         tokens = max(sum(lengths) / len(lengths), memory.find_loss_padding_length(trial))
-        return max(1, min(int(CPU_PASS_TOKENS / tokens), trial.training.batch_size // resources.ranks))
+        return max(1, min(int(CPU_TRAINING_PASS_TOKENS / tokens), trial.training.batch_size // resources.ranks))
     shape = model_files.read_model_shape(trial.target)
     if shape is None:
         return None
     benchmark = trial.benchmark
     longest = benchmarks.get_benchmark(benchmark.name).training_size(benchmark, trial.training.max_length).longest
-    return memory.fit_trial_to_memory(trial, shape, longest, gpu_memory(trial, device)).micro_batch
+    return memory.fit_trial_to_memory(trial, shape, longest, find_trial_gpu_bytes(trial, device)).micro_batch
 
 
-def gpu_memory(trial: Trial, device: torch.device) -> float:
+def find_trial_gpu_bytes(trial: Trial, device: torch.device) -> float:
     """Return the bytes of a trial's part of a GPU, of the smallest if ranks have different ones."""
     part = min(1.0, trial.resources.gpus)
     if trial.resources.gpu_memory is not None:
         return trial.resources.gpu_memory * 1e9 * part
-    least = torch.tensor(device_memory(device), dtype=torch.int64, device=device)
+    least = torch.tensor(read_device_memory(device), dtype=torch.int64, device=device)
     if trial.resources.ranks > 1:
         dist.all_reduce(least, op=dist.ReduceOp.MIN)
     return float(least) * part
 
 
-def fill_in_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoint: Path) -> Resources:
+def choose_engine_and_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoint: Path) -> Resources:
     """Return the resources with a ZeRO stage: the checkpoint's or the memory plan's, where the user chose none."""
     if trial.resources.uses_plain_engine:
         return trial.resources.model_copy(update={"engine": "plain"})
@@ -227,7 +227,7 @@ def fill_in_zero_stage(trial: Trial, network: Any, device: torch.device, checkpo
         return trial.resources.model_copy(update={"zero_stage": meta["layout"]["zero_stage"]})
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
     cuda = device.type == "cuda"
-    room = gpu_memory(trial, device) if cuda else device_memory(device) / trial.resources.ranks
+    room = find_trial_gpu_bytes(trial, device) if cuda else read_device_memory(device) / trial.resources.ranks
     trained = sum(size for size, is_trained in sizes if is_trained)
     stage = memory.choose_fitting_zero_stage(trial, sum(size for size, _ in sizes), trained, room)
     return trial.resources.model_copy(update={"zero_stage": stage})
@@ -261,6 +261,6 @@ def freeze_all_but_rmu_weights(network: Any, layer: int) -> None:
         raise InputError(f"objective.layer: RMU needs {RMU_WEIGHTS} of layers {list(layers)}; the model has {depth}")
 
 
-def load_direction_examples(direction: SharedVector, tokenizer: Any) -> benchmarks.Examples:
+def load_direction_forget_rows(direction: SharedVector, tokenizer: Any) -> benchmarks.Examples:
     benchmark = direction.benchmark
     return benchmarks.get_benchmark(benchmark.name).training_examples(benchmark, tokenizer, direction.max_length)[0]

@@ -13,15 +13,15 @@ import torch.distributed as dist
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, selection
-from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
+from trainables.benchmarks.base import TARGET_IS_OWN_REFERENCE
 from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
-from trainables.inference.passes import share_among_ranks
-from trainables.inference.progress import ReportProgress, report_progress_to
+from trainables.inference.passes import share_evaluations_among_ranks
+from trainables.inference.progress import ProgressCallback, report_progress_to
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, EVALUATIONS, RESULT
 from trainables.storage.folder_storage import Storage
@@ -31,7 +31,7 @@ from trainables.trial.record import TrialRecord
 MAX_LOOKS_WITHOUT_GAIN = 4
 """Training ends after so many looks in a row that found no better step than one that removed half or more."""
 WAS_BEST_FIELD = "best"
-Evaluation = dict[str, Any]
+StepEvaluation = dict[str, Any]
 """`metrics` and `halves`; WAS_BEST_FIELD is true if the step was the best one when it was evaluated."""
 Metrics = dict[str, Any]
 
@@ -39,17 +39,17 @@ Metrics = dict[str, Any]
 def list_predecessor_trials(trial: Trial, store: Storage) -> list[Trial]:
     """Return the trials that a trial goes on from, the nearest first, as far as the storage has them."""
     found = []
-    while trial.earlier_id and (config := store.read_json(store.trial(trial.earlier_id) / CONFIG)):
+    while trial.earlier_trial_id and (config := store.read_json(store.trial(trial.earlier_trial_id) / CONFIG)):
         trial = localize_paths(Trial.model_validate(config), store)
         found.append(trial)
     return found
 
 
-def load_target_evaluation(trial: Trial, store: Storage) -> Evaluation | None:
+def load_target_evaluation(trial: Trial, store: Storage) -> StepEvaluation | None:
     """Return the target model's evaluation that the sweep made once, if it did: that before the first of a row."""
     retain = trial.retain_evaluation.fingerprint if trial.retain_evaluation else None
     if benchmarks.get_benchmark(trial.benchmark.name).REFERENCE == "original":
-        retain = RETAIN_MODEL_ITSELF
+        retain = TARGET_IS_OWN_REFERENCE
     target = [trial, *list_predecessor_trials(trial, store)][-1].target
     key = evaluation_id(target, trial.benchmark, retain, trial.resources.precision)
     return store.read_json(store.evaluation(key) / RESULT)
@@ -64,8 +64,8 @@ class StepSelection:
     weights: Path | None
     tokenizer: Any
     reference: Any
-    report: ReportProgress | None = None
-    target: Evaluation | None = None
+    report: ProgressCallback | None = None
+    target: StepEvaluation | None = None
     saved_step: int = 0
     tokens: int | None = None
     """Padded tokens of a pass of the last evaluation."""
@@ -107,7 +107,7 @@ class StepSelection:
         `together`: every rank has the model and calls this. Raises TrialDiverged if it diverged.
         """
         network.eval()
-        with share_among_ranks(together):
+        with share_evaluations_among_ranks(together):
             metrics, rows = self.measure_network(network, self._looks)
         if together and dist.get_rank() > 0:
             return
@@ -117,7 +117,7 @@ class StepSelection:
             raise InputError("selection.halves: each task needs at least two evaluation rows")
         atomic_files.write_parquet_rows(self.evaluations_folder / f"{step}.parquet", rows)
         atomic_files.write_json(self.evaluations_folder / f"{step}.json", found)
-        if self.best_step() != step:
+        if self.choose_best_step() != step:
             return
         atomic_files.write_json(self.evaluations_folder / f"{step}.json", found | {WAS_BEST_FIELD: True})
         if not self._saves:
@@ -144,18 +144,18 @@ class StepSelection:
         message = f"{name} {utility:.4g} is below training.stop_below={bar:g} at step {step}"
         return {"kind": "collapsed", "message": message, "step": step}
 
-    def find_least_utility(self) -> float | None:
+    def compute_least_kept_utility(self) -> float | None:
         """Return the utility that `training.stop_when` keeps; None without one, or where the target model has none."""
-        if (share := self.trial.training.kept_share) is None:
+        if (share := self.trial.training.kept_utility_share) is None:
             return None
         known = selection.pick_utility(self._find_target(), self.trial.benchmark.name, self.trial.selection)
         return share * known if known else None
 
-    def explain_training_end(self) -> str | None:
+    def find_reason_to_end_training(self) -> str | None:
         """Return why training ends: the budget of disruption is spent; or by looks: too little is kept, or all or half
         is removed and nothing better is found.
         """
-        steps, least = self._list_steps()[-2:], self.find_least_utility()
+        steps, least = self._list_steps()[-2:], self.compute_least_kept_utility()
         found = selection.pick_utility(self._read(steps[-1]), self.trial.benchmark.name, self.trial.selection)
         if least is not None and found is not None and found < least:
             bar = self.trial.training.stop_when
@@ -171,7 +171,7 @@ class StepSelection:
         removal = [goal for goal in benchmarks.get_benchmark(name).GOALS if goal.side == "removal"]
         if all(goal.best == "lowest" and last[-1].get(goal.metric) == 0 for goal in removal):
             return f"everything looked at was forgotten at step {steps[-1]}"
-        best, known = self.best_step(), selection.pick_half_metrics(self._find_target(), rule)
+        best, known = self.choose_best_step(), selection.pick_half_metrics(self._find_target(), rule)
         now = selection.pick_half_metrics(self._read(best), rule)
         left = [(now.get(goal.metric), known.get(goal.metric) or 0) for goal in removal if goal.best == "lowest"]
         gone = len(left) == len(removal) and all(value is not None and 2 * value <= before for value, before in left)
@@ -179,17 +179,17 @@ class StepSelection:
             return f"{MAX_LOOKS_WITHOUT_GAIN} looks found nothing better than step {best}"
         return None
 
-    def best_step(self) -> int:
+    def choose_best_step(self) -> int:
         """Return the rule's choice of the steps so far, within `training.stop_when` if any is; of ties the first."""
         steps, rule, name = self._list_steps(), self.trial.selection, self.trial.benchmark.name
         if len(steps) == 1:
             return steps[0]
         metrics = {step: selection.pick_half_metrics(self._read(step), rule) for step in steps}
         candidates = [selection.make_candidate(f"{step:09}", name, metrics[step]) for step in steps]
-        utility, least = selection.pick_utility(self._find_target(), name, rule), self.find_least_utility()
+        utility, least = selection.pick_utility(self._find_target(), name, rule), self.compute_least_kept_utility()
         known = [candidate for candidate in candidates if candidate]
         kept = [candidate for candidate in known if least is None or candidate.utility >= least]
-        chosen = selection.pick_candidate(kept or known, utility, rule)
+        chosen = selection.pick_best_candidate(kept or known, utility, rule)
         return int(chosen.key) if chosen else steps[-1]
 
     def publish_best_step(self, record: TrialRecord, network: Any) -> None:
@@ -197,7 +197,7 @@ class StepSelection:
 
         `network`: the model after the last step; it gets the best step's weights if that is evaluated whole.
         """
-        step = self.best_step()
+        step = self.choose_best_step()
         found, rows = self._read(step), atomic_files.read_parquet_rows(self.evaluations_folder / f"{step}.parquet")
         if self._looks is not None:
             kept = Model(path=str(self._weights_folder(step)), attention=self.trial.target.attention)
@@ -218,15 +218,15 @@ class StepSelection:
             shutil.rmtree(self.weights, ignore_errors=True)  # of a process that was killed before its result
             atomic_files.publish_folder(self._weights_folder(step), self.weights)
 
-    def _make_evaluation(self, network: Any, metrics: Metrics, rows: benchmarks.Records) -> Evaluation:
+    def _make_evaluation(self, network: Any, metrics: Metrics, rows: benchmarks.Records) -> StepEvaluation:
         target = weights_on_disk.map_tensors_to_files(self.trial.target)
-        metrics["relative_change"] = weights_on_disk.relative_change(network, target)
+        metrics["relative_change"] = weights_on_disk.compute_relative_change(network, target)
         return {
             "metrics": metrics,
-            "halves": benchmarks.aggregate_each_half(self.trial.benchmark, rows, self.reference),
+            "halves": benchmarks.compute_metrics_of_each_half(self.trial.benchmark, rows, self.reference),
         }
 
-    def _find_target(self) -> Evaluation:
+    def _find_target(self) -> StepEvaluation:
         """Return the target model's evaluation: the one that the sweep made, or else one that is made here, once."""
         self.target = self.target or load_target_evaluation(self.trial, self.store)
         if self.target is None:
@@ -243,7 +243,7 @@ class StepSelection:
     def _list_steps(self) -> list[int]:
         return sorted(int(file.stem) for file in self.evaluations_folder.glob("*.json"))
 
-    def _read(self, step: int) -> Evaluation:
+    def _read(self, step: int) -> StepEvaluation:
         return atomic_files.read_json(self.evaluations_folder / f"{step}.json") or {}
 
     def _weights_folder(self, step: int) -> Path:

@@ -28,10 +28,10 @@ from trainables.storage.file_names import LOST
 from trainables.storage.folder_storage import Storage, open_storage_unchecked, remove_trial_leftovers
 from trainables.workers import shared_artifacts
 
-REPORT_INTERVAL_SECONDS = 2.0
+TUNE_REPORT_INTERVAL_SECONDS = 2.0
 NODE_ANSWER_SECONDS = 2.0
 """How long a node may take to answer before it counts as gone."""
-LAUNCHER_RESOURCES = {"cpu": 0, "node:__internal_head__": 0.001}
+RANK_LAUNCHER_RESOURCES = {"cpu": 0, "node:__internal_head__": 0.001}
 """Resources of the function that launches a trial's ranks: it runs on the head, which outlives every other node."""
 COLLECTIVE_TIMEOUT_SECONDS = 6 * 3600
 """How long ranks wait for rank 0, which may evaluate a large model alone."""
@@ -70,10 +70,10 @@ class OneRankTrialActor(tune.Trainable):
                 if self.reused and not gc.get_freeze_count():
                     gc.collect()  # what a trial that was stopped has left in cycles would stay for good
                     gc.freeze()  # libraries make a million objects, which each trial's four collections need not see
-                if self.store.result(key) is None and progress.runs_on_this_machine(self.store.trial(key)):
-                    time.sleep(REPORT_INTERVAL_SECONDS)
+                if self.store.result(key) is None and progress.is_run_by_other_process_here(self.store.trial(key)):
+                    time.sleep(TUNE_REPORT_INTERVAL_SECONDS)
                     return {"done": False}
-                if (result := fetch_stored_result(self.trial, self.store)) is not None:
+                if (result := fetch_trial_and_read_result(self.trial, self.store)) is not None:
                     return make_final_report(result)
                 from trainables.trial.runner import TrialRun
 
@@ -84,12 +84,12 @@ class OneRankTrialActor(tune.Trainable):
                 event = next(self.events)
                 if event["phase"] == "done":
                     return make_final_report(event["result"])
-                if event["phase"] == "evaluation" or time.monotonic() - started > REPORT_INTERVAL_SECONDS:
+                if event["phase"] == "evaluation" or time.monotonic() - started > TUNE_REPORT_INTERVAL_SECONDS:
                     return {"done": False, "step": event.get("step", 0)}
         except StoreUnreachable:
             raise
         except InputError as error:
-            return make_final_report(record.write_failure(self.trial, self.store, str(error)))
+            return make_final_report(record.write_failed_trial(self.trial, self.store, str(error)))
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing: the storage is the truth."""
@@ -98,7 +98,7 @@ class OneRankTrialActor(tune.Trainable):
         """Nothing: see save_checkpoint."""
 
 
-def fetch_stored_result(trial: Trial, store: Storage) -> dict[str, Any] | None:
+def fetch_trial_and_read_result(trial: Trial, store: Storage) -> dict[str, Any] | None:
     """Fetch a trial and return its result; None: it is to run."""
     store.fetch_trial(trial.id())
     result = store.result(trial.id())
@@ -120,16 +120,16 @@ def run_trial_of_ranks_in_tune(config: dict[str, Any]) -> None:
 
     trial = Trial.model_validate_json(config["trial"])
     store = open_storage_unchecked(config["storage"])
-    while store.result(trial.id()) is None and progress.runs_on_this_machine(store.trial(trial.id())):
-        time.sleep(REPORT_INTERVAL_SECONDS)
+    while store.result(trial.id()) is None and progress.is_run_by_other_process_here(store.trial(trial.id())):
+        time.sleep(TUNE_REPORT_INTERVAL_SECONDS)
     try:
-        result = fetch_stored_result(trial, store) or run_trial_on_ranks(
+        result = fetch_trial_and_read_result(trial, store) or run_trial_on_ranks(
             trial, store, keep=config["keep"], strategy=config["strategy"]
         )
     except StoreUnreachable:
         raise
     except Exception as failure:
-        result = record.write_failure(trial, store, str(failure), _find_outcome(failure))
+        result = record.write_failed_trial(trial, store, str(failure), _find_outcome(failure))
     tune.report(make_final_report(result))
 
 
@@ -151,7 +151,7 @@ def run_trial_on_ranks(trial: Trial, store: Storage, *, keep: bool = False, stra
     """Run a trial as a Ray Train TorchTrainer; return the result. Raises what Ray Train raises after its restarts."""
     from ray.train import TrainingFailedError
 
-    run_rank = partial(run_trial_rank, trial, store.location, keep)
+    run_rank = partial(run_trial_on_one_rank, trial, store.location, keep)
     seconds = COLLECTIVE_TIMEOUT_SECONDS * (1 + len(trial.calibration.targets))
     failure: Exception = RuntimeError("the ranks ended without a result")
     try:
@@ -165,7 +165,7 @@ def run_trial_on_ranks(trial: Trial, store: Storage, *, keep: bool = False, stra
     return result
 
 
-def run_trial_rank(trial: Trial, location: str, keep: bool) -> None:
+def run_trial_on_one_rank(trial: Trial, location: str, keep: bool) -> None:
     provenance.collect_provenance()
     cli.silence_libraries()
     store = open_storage_unchecked(location)
@@ -183,11 +183,11 @@ def make_direction_on_ranks(
     direction: SharedVector, store: Storage, resources: Resources, micro_batch: int, strategy: str
 ) -> None:
     """Make a direction on many ranks that share the model; it begins again where ranks die."""
-    run_rank = partial(run_direction_rank, direction, store.location, resources, micro_batch)
+    run_rank = partial(make_direction_on_one_rank, direction, store.location, resources, micro_batch)
     _fit(f"direction-{direction.id()}", store, run_rank, resources, strategy)
 
 
-def run_direction_rank(direction: SharedVector, location: str, resources: Resources, micro_batch: int) -> None:
+def make_direction_on_one_rank(direction: SharedVector, location: str, resources: Resources, micro_batch: int) -> None:
     cli.silence_libraries()
     store = open_storage_unchecked(location)
     _fetch_once(store, lambda: localize_paths(direction, store))
@@ -268,7 +268,7 @@ def attack_trial(trial_id: str, names: Sequence[str], lr: float | None, root: st
     from trainables.robustness import attack_models
 
     store = open_storage_unchecked(root)
-    shares, _ = attack_models.run_attacks(
+    shares, _ = attack_models.attack_models_and_keep_shares(
         attack_models.make_attack_inputs_from_trial(trial_id, store), names, lr, 0, store
     )
     known = [row for row in shares if row["share"] is not None]

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation
-from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
+from trainables.benchmarks.base import TARGET_IS_OWN_REFERENCE
 from trainables.benchmarks.local_paths import localize_paths
 from trainables.benchmarks.own import model_answers
 from trainables.common import provenance
@@ -18,11 +18,11 @@ from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT, ROWS
 from trainables.storage.folder_storage import Storage, open_storage_unchecked
 from trainables.training import model_files
-from trainables.trial.progress import open_shared_progress
+from trainables.trial.progress import make_shared_progress_file
 
-TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
+TOKENIZER_DATA_CONFIGS = ("full", "real_authors", "world_facts")
 QUESTION_COLUMNS = ("question", "answer")
-SPECIAL_TOKENS = ("<s>", "</s>", "<pad>")
+NEW_TOKENIZER_SPECIAL_TOKENS = ("<s>", "</s>", "<pad>")
 
 
 def ensure_recipe_model(recipe: ModelRecipe, root: str, gpus: float = 0, micro_batch: int | None = None) -> str:
@@ -45,7 +45,7 @@ def ensure_recipe_model(recipe: ModelRecipe, root: str, gpus: float = 0, micro_b
     encoder = benchmarks.get_benchmark("tofu").make_encoder(asked, tokenizer)
     examples = encoder.encode(pairs, max_length=recipe.training.max_length)
     network.to(device)
-    with open_shared_progress(f"the model for {recipe.configs[0]}", recipe.id(), store) as progress:
+    with make_shared_progress_file(f"the model for {recipe.configs[0]}", recipe.id(), store) as progress:
         if recipe.answers:
             progress.note_event({"phase": "evaluation"})
             with report_progress_to(progress.note_count):
@@ -79,27 +79,27 @@ def ensure_evaluation(model: Model, benchmark: Benchmark, retain: str | None, ro
     folder = store.evaluation(key)
     device = prepare_process(resources, 0)
     reference = retain
-    if retain and retain != RETAIN_MODEL_ITSELF:
+    if retain and retain != TARGET_IS_OWN_REFERENCE:
         store.fetch(store.evaluation(retain) / RESULT)
-        reference = evaluation.read_retain_reference(store.evaluation(retain) / RESULT, on)
+        reference = evaluation.read_reference_evaluation(store.evaluation(retain) / RESULT, on)
     network, tokenizer = model_files.load_model_and_tokenizer(subject, resources.precision)
     network.to(device)
-    with open_shared_progress(f"the reference evaluation on {on.split}", key, store) as progress:
+    with make_shared_progress_file(f"the reference evaluation on {on.split}", key, store) as progress:
         progress.note_event({"phase": "evaluation"})
         budget, report = choose_process_token_budget(resources, network), progress.note_count
         with report_progress_to(report):
             _make_answers(network, tokenizer, subject, on, store, resources.precision, budget)
         with report_progress_to(report):
             found, records = evaluation.evaluate(network, tokenizer, on, reference, token_budget=budget)
-        advice = evaluation.advise_template(network, tokenizer, on, found)
+        advice = evaluation.suggest_better_template(network, tokenizer, on, found)
     atomic_files.write_parquet_rows(folder / ROWS, records)
     result = {
         "advice": advice,
         "id": key,
         "model": subject.model_dump(mode="json"),
-        **evaluation.evaluation_document(on, found, records),
+        **evaluation.make_evaluation_document(on, found, records),
         "metrics": found,
-        "halves": benchmarks.aggregate_each_half(on, records, reference),
+        "halves": benchmarks.compute_metrics_of_each_half(on, records, reference),
         **provenance.collect_provenance(),
     }
     atomic_files.write_json(folder / RESULT, result)
@@ -123,12 +123,12 @@ def ensure_shared_direction(direction: SharedVector, root: str, resources: Resou
     """Make a direction unless it is there; of several ranks each calls this."""
     from trainables.training.runtime import prepare_process
     from trainables.training.task_vectors.direction_files import ensure_direction
-    from trainables.trial.setup import load_direction_examples
+    from trainables.trial.setup import load_direction_forget_rows
 
     store = open_storage_unchecked(root)
     direction = localize_paths(direction, store)
     prepare_process(resources, direction.seed)
-    ensure_direction(direction, store, load_direction_examples, micro_batch, resources.gradient_checkpointing)
+    ensure_direction(direction, store, load_direction_forget_rows, micro_batch, resources.gradient_checkpointing)
 
 
 def _load_rows(recipe: ModelRecipe, configs: Sequence[str]) -> list[raw_rows.Row]:
@@ -160,10 +160,10 @@ def train_tokenizer(recipe: ModelRecipe) -> Any:
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
 
-    texts = [row[column] for row in _load_rows(recipe, TOKENIZER_CONFIGS) for column in QUESTION_COLUMNS]
+    texts = [row[column] for row in _load_rows(recipe, TOKENIZER_DATA_CONFIGS) for column in QUESTION_COLUMNS]
     learnt = ByteLevelBPETokenizer()
     sizes = {"vocab_size": recipe.vocabulary or 0, "min_frequency": 0}
-    learnt.train_from_iterator(texts, **sizes, special_tokens=list(SPECIAL_TOKENS), show_progress=False)
+    learnt.train_from_iterator(texts, **sizes, special_tokens=list(NEW_TOKENIZER_SPECIAL_TOKENS), show_progress=False)
     learnt.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     return PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(learnt.to_str()),

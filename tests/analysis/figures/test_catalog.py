@@ -16,7 +16,7 @@ from analysis.report import sections
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from tests.support.figure_texts import labels, overlapping, texts
 from tests.support.ruled_sweeps import NAMES, grid_results, paper_values, write_arena
-from tests.support.sweep_store import GRU, MODELS, NONE, Results, make_sweep
+from tests.support.sweep_store import GRU, MODELS, NONE, SweepResults, make_sweep
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Selection
 
@@ -33,7 +33,7 @@ def test_figure_4_is_the_papers() -> None:
         for side in ("none", "gru"):
             number = numbers.get((backbone, split, method, side, "", "", "", metric))
             assert number == row[side] or (number is None and np.isnan(row[side]))
-    figure = changes.draw_gru_pairs(points)
+    figure = changes.draw_gru_bar_pairs(points)
     assert [axes.get_title() for axes in figure.axes if axes.axison][
         -1
     ] == "(h) Phi-1.5, forget10 (10%)"  # the paper's caption of it is wrong
@@ -45,22 +45,22 @@ def test_figure_4_is_the_papers() -> None:
 
 @pytest.mark.parametrize("benchmark", ["tofu", "wmdp", "muse"])
 def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
-    tables = [name for name in sections.FIGURE_KINDS["pairs"][0] if name.startswith(benchmark)]
+    tables = [name for name in sections.PAPER_FIGURE_KINDS["pairs"][0] if name.startswith(benchmark)]
     frame = pd.concat(paper.load_table(table, corrected=True) for table in tables)
-    figure = changes.draw_gru_pairs(changes.tabulate_gru_pairs(frame))
+    figure = changes.draw_gru_bar_pairs(changes.tabulate_gru_pairs(frame))
     assert overlapping(figure) == []
     assert ("chance" in labels(figure)) == (benchmark == "wmdp")
     assert min(float(text.get_fontsize()) for text in texts(figure)) >= 5.5
     assert figure.get_figwidth() <= 7.5  # inches of a page's text
 
 
-def test_a_sweeps_pictures_can_be_read(grid_sweep: Results) -> None:
+def test_a_sweeps_pictures_can_be_read(grid_sweep: SweepResults) -> None:
     frame = grid_sweep.tidy_frame
-    found = {kind: figure for kind, figure, *_ in sections.draw_gru_figures({"grid": frame})}
+    found = {kind: figure for kind, figure, *_ in sections.draw_paper_figures({"grid": frame})}
     assert list(found) == ["pairs", "gamma", "tau"]
     assert [kind for kind, figure in found.items() if overlapping(figure)] == []
     plain = pd.DataFrame(frame.loc[frame["rectifier"] == "none"])
-    assert list(sections.draw_gru_figures({"grid": plain})) == []
+    assert list(sections.draw_paper_figures({"grid": plain})) == []
 
 
 def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: P
     trials: list[Any] = [dict(zip(("method", "rectifier", "fq", "mu"), point, strict=True)) for point in points]
     models = {**MODELS, "retain": {"metrics": {"forget_quality": 0.0, "model_utility": 0.88}}}
     found = tradeoff.tabulate_tradeoff(make_sweep(tmp_path, *trials, splits=("forget05",), models=models))
-    figure = tradeoff.draw(found, Selection())
+    figure = tradeoff.draw_tradeoff(found, Selection())
     (axes,) = figure.axes
     assert axes.get_xlim()[1] < -15
     assert axes.get_title() == "forget05 (5%)\nnot shown: retain model (FQ 0.00, MU 0.88)"
@@ -117,7 +117,7 @@ def marks(axes: Axes) -> list[tuple[float, str]]:
 def test_forest_plot(tmp_path: Path) -> None:
     methods, seeds = {"ga": NAMES, "npo": NAMES}, {1e-3: range(8), 2e-3: range(8)}
     comparison = compare_rectifiers(write_arena(tmp_path, value, methods=methods, seeds=seeds, extraction=True))
-    forest = changes.draw_differences(changes.select_drawn_differences(comparison), comparison.goals)
+    forest = changes.draw_rectifier_forest_plot(changes.list_forest_plot_points(comparison), comparison.goals)
     panels = forest.axes
     titles = [axes.get_title(loc="left") for axes in panels]
     assert titles == [f"{method}\n{goal}" for method in ("GA", "NPO") for goal in ("FQ", "MU", "ES")]
@@ -134,6 +134,6 @@ def test_forest_plot(tmp_path: Path) -> None:
         assert colour == colours.get(sign, "#666666")
     assert panels[2].xaxis_inverted(), "less can be extracted: better is to the right everywhere"
     assert not panels[0].xaxis_inverted()
-    assert labels(forest) == set(changes.SIGN_WORDS.values())
+    assert labels(forest) == set(changes.CHANGE_LEGEND_WORDS.values())
     assert [text.get_text() for text in panels[0].get_yticklabels()] == ["BLUR", "SAGO", "GRU"]
     assert not overlapping(forest)

@@ -13,7 +13,7 @@ from analysis import paper
 from analysis.figures import changes, training
 from tests.support.figure_texts import overlapping
 from tests.support.ruled_sweeps import FQ, grid_results, paper_values
-from tests.support.sweep_store import GRU, NONE, Results, read, write_sweep, write_trial
+from tests.support.sweep_store import GRU, NONE, SweepResults, read, write_sweep, write_trial
 from trainables.storage.atomic_files import write_parquet_rows
 
 NAN = math.nan
@@ -150,7 +150,7 @@ def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
         if numbers[key] != row["value"]:
             different.append((numbers[key], row["value"]))
     assert sorted(different) == [(-2.9534, -2.9538), (14.0316, -14.0316)]
-    upper, lower = changes.draw_sensitivity(points).axes
+    upper, lower = changes.draw_gamma_tau_sensitivity(points).axes
     curve, alone = (np.asarray(line.get_xydata()).tolist() for line in upper.lines[:2])
     assert (len(curve), curve[0]) == (8, [0, -29.6514])
     assert alone == [[8, numbers["Llama-2-7B-chat", "forget05", "ga", "gru", "", "none", "", FQ]]]
@@ -158,8 +158,8 @@ def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
     assert ticks == ["0.001", "0.01", "0.1", "1", "2", "3", "10", "100", "none"]
 
 
-def test_curves_of_runs_hold_all_else_at_the_chosen_setting(grid_sweep: Results) -> None:
-    frame = changes.select_rows_around_chosen(grid_sweep.tidy_frame)
+def test_curves_of_runs_hold_all_else_at_the_chosen_setting(grid_sweep: SweepResults) -> None:
+    frame = changes.select_rows_varying_gru_settings(grid_sweep.tidy_frame)
     points = changes.tabulate_sensitivity(frame, "gamma")
     curve = points.loc[(points["method"] == "ga") & (points["metric"] == FQ)]  # tau 0.1 is best, and the first rate
     assert curve["value"].tolist() == pytest.approx([-10 * gamma - 0.1 - 0.5 for gamma in (0.05, 0.4, 0.8)])

@@ -10,17 +10,17 @@ import pytest
 
 from analysis import runs
 from analysis.load import trials as loaded
-from analysis.load.trials import describe_mixed_versions
+from analysis.load.trials import warn_of_mixed_versions
 from analysis.report.verdict import list_verdict_caveats
 from analysis.stats import chosen_settings
 from tests.support import sweep_store
-from tests.support.sweep_store import GRU, Results, make_sweep, write_sweep, write_trial
+from tests.support.sweep_store import GRU, SweepResults, make_sweep, write_sweep, write_trial
 from trainables.config.settings import Selection
 
 store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_results
 
 
-def test_load_keeps_every_trial(results: Results) -> None:
+def test_load_keeps_every_trial(results: SweepResults) -> None:
     trials = results.runs
     assert Counter(trials["status"]) == {"finished": 33, "failed": 1, "diverged": 1, "missing": 1}
     rows = {row["status"]: row for row in trials.to_dict("records")}
@@ -78,13 +78,13 @@ def test_a_damaged_result_is_named_and_not_fatal(copy: Path, text: str, caplog: 
     assert list(trials["status"]).count("finished") == 32
 
 
-def test_trials_of_several_codes_or_versions_are_told(results: Results) -> None:
+def test_trials_of_several_codes_or_versions_are_told(results: SweepResults) -> None:
     """Each custom method has a code of its own."""
     given = results.runs.assign(code="aa", **{"versions.torch": "2.13.0"})
-    assert describe_mixed_versions(given) == []
+    assert warn_of_mixed_versions(given) == []
     given.loc[given.index[:2], "versions.torch"] = "2.11.0"
     given.loc[given.index[3], "code"] = "bb"
-    (said,) = describe_mixed_versions(given)
+    (said,) = warn_of_mixed_versions(given)
     assert said.endswith("by it: code aa, bb; torch 2.11.0, 2.13.0.")
     assert said in list_verdict_caveats(replace(results, runs=given))
 

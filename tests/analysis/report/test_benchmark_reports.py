@@ -73,7 +73,7 @@ def test_the_report_has_the_goals_of_the_benchmark(name: str, tmp_path: Path) ->
 def test_the_picture_is_better_to_the_right(name: str, tmp_path: Path) -> None:
     results = read(write_store(tmp_path, name))
     what, points = results.goals, tradeoff.tabulate_tradeoff(results)
-    axes = tradeoff.draw(points, results.rule).axes[0]
+    axes = tradeoff.draw_tradeoff(points, results.rule).axes[0]
     left, right = axes.get_xlim()
     assert left > max(points[what.removal_goal.metric]) > min(points[what.removal_goal.metric]) > right
     assert axes.get_xlabel().endswith("lower is better →")

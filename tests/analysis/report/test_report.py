@@ -21,12 +21,12 @@ from analysis.stats.rectifier_comparison import compare_rectifiers
 from tests.support import sweep_store
 from tests.support.ruled_sweeps import NAMES, Value, write_arena
 from tests.support.starts import assert_refused
-from tests.support.sweep_store import GRU, SETTINGS, Results, read, write_sweep, write_trial
+from tests.support.sweep_store import GRU, SETTINGS, SweepResults, read, write_sweep, write_trial
 
 store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_results
 
 
-def test_verdict_table_and_notes(results: Results) -> None:
+def test_verdict_table_and_notes(results: SweepResults) -> None:
     assert verdict.describe_verdict(compare_rectifiers(results)) == (
         "No verdict on GRU yet: that takes 3 seeds, and here are 1 to 2 seeds. So far FQ is better in 4 of 6 "
         "comparisons and worse in 2, MU is better in 6 of 6 and worse in 0."
@@ -37,11 +37,11 @@ def test_verdict_table_and_notes(results: Results) -> None:
     ]
     assert table.loc[("forget05 (5%)", "GA w/ GRU", "FQ ↑"), ["Seeds", "Clear?"]].tolist() == ["1", "too few seeds"]
     assert not verdict.list_verdict_caveats(results)
-    kept, forgets = verdict.describe_shortfalls(results)
+    kept, forgets = verdict.describe_utility_removal_shortfalls(results)
     assert kept == "4 of 12 chosen settings keep 90% of the original model's MU: below that, forgetting is damage."
     assert forgets.startswith("No chosen setting forgets enough: the best FQ is -4.00 (NPO w/ GRU), and it takes")
     enough = replace(results, runs=results.runs.assign(forget_quality=-2.99))
-    assert not any("forgets enough" in sentence for sentence in verdict.describe_shortfalls(enough))
+    assert not any("forgets enough" in sentence for sentence in verdict.describe_utility_removal_shortfalls(enough))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_verdict_table_and_notes(results: Results) -> None:
         (0.0, "No verdict: the target model's MU is 0 before unlearning"),
     ],
 )
-def test_a_collapsed_sweep_says_what_to_try(results: Results, utility: float, words: str) -> None:
+def test_a_collapsed_sweep_says_what_to_try(results: SweepResults, utility: float, words: str) -> None:
     models = results.models.assign(model_utility=utility)
     lost = replace(results, models=models, runs=results.runs.assign(model_utility=0.0, **{"benchmark.limit": 20.0}))
     assert verdict.describe_verdict(compare_rectifiers(lost)).startswith(words)
@@ -237,7 +237,7 @@ def test_each_step_that_was_looked_at_is_a_line() -> None:
     """Below the target model's; sets that were not measured have no column."""
     before = {"forget_said": 1.0, "forget_said_any": 1.0, "retain_kept": 1.0, "utility": 1.0, "role": "original"}
     looks = [before | {"step": step, "forget_said": 0.1 * step, "other_kept": math.nan} for step in (4, 8)]
-    found = answers.tabulate_steps(looks, before)
+    found = answers.tabulate_evaluated_steps(looks, before)
     heads = ["Step", "said to the question", "said in any way", "retain rows kept", "utility"]
     assert (list(found), list(found["Step"])) == (heads, ["0", "4", "8"])
     assert list(found["said to the question"]) == ["1.0000", "0.4000", "0.8000"]
@@ -291,7 +291,7 @@ def test_too_few_seeds_give_no_verdict(tmp_path: Path, seeds: int, clear: bool) 
 
 
 def test_the_report_has_the_part_where_there_are_several(tmp_path: Path) -> None:
-    results: Results = write_arena(tmp_path, shifted(gru=5.0), methods=METHODS)
+    results: SweepResults = write_arena(tmp_path, shifted(gru=5.0), methods=METHODS)
     page = (report.build_report("arena", tmp_path, output=tmp_path / "report") / "index.html").read_text()
     first = page[page.index("<main>") : page.index("<h2>")]
     assert "What each rectifier changes" in first, "the first picture is of rectifiers"

@@ -12,13 +12,13 @@ from analysis.stats import chosen_settings
 from analysis.tables import detail_tables
 from tests.support import sweep_store
 from tests.support.benchmark_store import SAME_ROWS, main_rows, metrics, write_store
-from tests.support.sweep_store import GRU, NONE, Results, make_sweep, read, write, write_sweep, write_trial
+from tests.support.sweep_store import GRU, NONE, SweepResults, make_sweep, read, write, write_sweep, write_trial
 from trainables.config.settings import Selection
 from trainables.storage.file_names import ATTACK_RESULTS_FILE
 from trainables.storage.folder_storage import Storage
 
 
-def halved(store: Path, rule: dict[str, Any], lacking: bool = False) -> Results:
+def halved(store: Path, rule: dict[str, Any], lacking: bool = False) -> SweepResults:
     """Write and read a sweep whose first half of rows prefers gamma 0.05, the second gamma 0.8; all rows: nonsense."""
     trials = []
     values = [((30, 40, 50), (31, 41, 51)), ((20, 30, 52), (2, 3, 54)), ((8, 10, 53), (9, 7, 40))]
@@ -94,7 +94,7 @@ def test_what_has_no_halves_cannot_be_chosen(tmp_path: Path) -> None:
 def test_the_rule_of_the_sweep_chooses(tmp_path: Path, rule: dict[str, Any], gamma: str, words: str) -> None:
     results = read(write_store(tmp_path, "wmdp", **({"selection": rule} if rule else {})))
     assert results.rule == Selection(**rule)
-    chosen = detail_tables.list_chosen_settings(results).set_index("Method")
+    chosen = detail_tables.tabulate_chosen_settings(results).set_index("Method")
     assert chosen.loc["GA w/ GRU", "gamma"] == gamma
     assert words in chosen_settings.describe_report_rule(results.goals, results.rule)
 
@@ -138,7 +138,7 @@ def chosen(store: Path, method: str, rectifier: str) -> list[str]:
 
 
 def test_means_over_seeds_of_each_attacks_last_step(copy: Path, tmp_path: Path) -> None:
-    assert sweep_store.read(copy).recovered_shares.empty
+    assert sweep_store.read(copy).attack_recovery.empty
     for trial, share in zip(chosen(copy, "npo", "gru"), (0.1, 0.3), strict=True):
         attack(copy, trial, told("nf4", share), told("relearn", 0.2, 4), told("relearn", 0.6, 13))
     attack(copy, chosen(copy, "gd", "none")[0], told("nf4", None), told("relearn", 0.04, 13))
@@ -146,7 +146,7 @@ def test_means_over_seeds_of_each_attacks_last_step(copy: Path, tmp_path: Path) 
     (other, *_) = sorted({*results.runs["id"]} - {*results.chosen_trials["id"]})
     attack(copy, other, told("nf4", 0.9))
     attack(copy, chosen(copy, "gd", "gru")[0], told("nf4", 0.9), started="2026-01-01T00:00:00+00:00")  # an earlier run
-    means = sweep_store.read(copy).recovered_shares
+    means = sweep_store.read(copy).attack_recovery
     assert len(means) == 5
     table = detail_tables.tabulate_recovered_shares(means)
     assert table.to_dict("records") == [

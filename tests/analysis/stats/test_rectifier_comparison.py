@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from analysis.stats import rectifier_comparison as comparison
 from analysis.stats.rectifier_comparison import compare_rectifiers
-from analysis.stats.significance import summarise_differences
+from analysis.stats.significance import bootstrap_paired_differences
 from tests.support.ruled_sweeps import NAMES, write_arena
 
 SHIFTS = {"none": 0.0, "gru": 3.0, "sago": -2.0, "blur": 0.05}
@@ -35,22 +35,22 @@ def flip_signs(gains: list[float]) -> float:
 @example([-12.277, -12.277, 0.0, -12.277, 0.0])  # the mean of equal numbers is rounded
 @given(st.lists(numbers, min_size=5, max_size=9).filter(lambda values: np.ptp(values) > 1e-3))
 def test_p_counts_sign_patterns(gains: list[float]) -> None:
-    found = summarise_differences(tuple(gains))
+    found = bootstrap_paired_differences(tuple(gains))
     assert found["p"] == pytest.approx(flip_signs(gains))
     assert found["p"] >= 2 / 2 ** len(gains)
     assert found["effect"] == pytest.approx(np.mean(gains) / np.std(gains, ddof=1))
     rounding = 1e-12 * max(map(abs, gains))
     assert min(gains) - rounding <= found["low"] <= found["high"] <= max(gains) + rounding
-    turned = summarise_differences(tuple(-gain for gain in gains))
+    turned = bootstrap_paired_differences(tuple(-gain for gain in gains))
     assert (turned["p"], turned["effect"]) == pytest.approx((found["p"], -found["effect"]))
 
 
 def test_few_seeds_and_equal_gains() -> None:
-    assert all(math.isnan(value) for value in summarise_differences((1.0, 2.0, 3.0, 4.0)).values())
-    found = summarise_differences((0.5,) * 6)
+    assert all(math.isnan(value) for value in bootstrap_paired_differences((1.0, 2.0, 3.0, 4.0)).values())
+    found = bootstrap_paired_differences((0.5,) * 6)
     assert (found["low"], found["high"], found["p"]) == (0.5, 0.5, 2 / 64)
     assert math.isnan(found["effect"])
-    assert summarise_differences((0.0,) * 6)["p"] == 1
+    assert bootstrap_paired_differences((0.0,) * 6)["p"] == 1
 
 
 def test_differences_of_a_sweep(tmp_path: Path) -> None:
@@ -132,4 +132,4 @@ def test_an_objective_with_a_retain_term_is_one_more_rival(tmp_path: Path) -> No
     methods = {"ga": NAMES, "gd": ("none",), "npo": ("none", "gru"), "npo_gd": ("none",)}
     found = compare_rectifiers(write_arena(tmp_path, noisy, methods=methods)).values
     names = {method: set(rows["rectifier"]) for method, rows in found.groupby("method")}
-    assert names == {"ga": {*NAMES, comparison.RETAIN_TERM_NAME}, "npo": {"none", "gru"}}
+    assert names == {"ga": {*NAMES, comparison.RETAIN_TERM_RIVAL_NAME}, "npo": {"none", "gru"}}

@@ -42,7 +42,7 @@ def test_parts_give_the_utility_that_the_benchmark_does(dialect: Any) -> None:
     records, tofu = rows(random.Random(1), COUNTS), benchmarks.get_benchmark("tofu")
     parts = tofu.utility_by_row(Benchmark(dialect=dialect), records)
     assert [part.shape for part in parts] == [(30, 3), (20, 3), (25, 3)]
-    assert significance.harmonic_utility(parts) == pytest.approx(
+    assert significance.compute_utility_from_rows(parts) == pytest.approx(
         aggregate_metrics(records, dialect)["model_utility"], rel=1e-12
     )
 
@@ -50,16 +50,18 @@ def test_parts_give_the_utility_that_the_benchmark_does(dialect: Any) -> None:
 def test_parts_of_the_other_benchmarks_give_their_utility() -> None:
     muse_rows = {"task": "knowmem_r", "rougeL_f1": 0.25}, {"task": "knowmem_f", "rougeL_f1": 0.9}
     muse = benchmarks.get_benchmark("muse").utility_by_row(Benchmark(name="muse", dialect="paper"), list(muse_rows))
-    assert significance.harmonic_utility(muse) == 25.0
+    assert significance.compute_utility_from_rows(muse) == 25.0
     asked = [{"task": f"mmlu_{n}", "correct": n > 1} for n in range(4)] + [{"task": "wmdp_bio", "correct": True}]
     assert (
-        significance.harmonic_utility(benchmarks.get_benchmark("wmdp").utility_by_row(Benchmark(name="wmdp"), asked))
+        significance.compute_utility_from_rows(
+            benchmarks.get_benchmark("wmdp").utility_by_row(Benchmark(name="wmdp"), asked)
+        )
         == 0.5
     )
     kept = {"retain": (1, 0, None), "other": (1, 1, 0.5, 0.5)}  # None: the target does not say it either
     own = [{"task": task, "kept": value} for task, values in kept.items() for value in values]
     parts = benchmarks.get_benchmark("own").utility_by_row(Benchmark(name="own"), own)
-    assert significance.harmonic_utility(parts) == pytest.approx(2 / (1 / 0.5 + 1 / 0.75))
+    assert significance.compute_utility_from_rows(parts) == pytest.approx(2 / (1 / 0.5 + 1 / 0.75))
     assert benchmarks.get_benchmark("own").utility_by_row(Benchmark(name="own", tasks=("mmlu",)), own) == []
 
 
@@ -72,11 +74,11 @@ def test_the_interval_is_that_of_a_bootstrap_by_hand() -> None:
         chosen = [part[dice.integers(0, len(part), len(part))] for part in parts]
         means = [float(np.mean(part[:, column])) for part in chosen for column in range(3)]
         resampled.append(len(means) / sum(1 / mean for mean in means))
-    low, high = significance.percentile_interval(significance.resample_utility(parts))
+    low, high = significance.percentile_interval(significance.bootstrap_utility_over_rows(parts))
     spread = float(np.std(resampled))
     assert low == pytest.approx(np.quantile(resampled, 0.025), abs=0.25 * spread)
     assert high == pytest.approx(np.quantile(resampled, 0.975), abs=0.25 * spread)
-    assert low < significance.harmonic_utility(parts) < high
+    assert low < significance.compute_utility_from_rows(parts) < high
 
 
 def with_rows(store: Path, trial: str, halves: bool = False, **given: Any) -> list[dict[str, Any]]:
@@ -96,8 +98,10 @@ def test_intervals_are_of_the_rows_that_are_reported(tmp_path: Path) -> None:
     write_sweep(tmp_path, ["gru"], selection={"halves": True})
     parts = benchmarks.get_benchmark("tofu").utility_by_row(Benchmark(), benchmarks.every_other(records, 1))
     (row,) = read(tmp_path).chosen_values.to_dict("records")
-    assert (row["low"], row["high"]) == significance.percentile_interval(significance.resample_utility(parts))
-    assert row["model_utility"] == pytest.approx(significance.harmonic_utility(parts))
+    assert (row["low"], row["high"]) == significance.percentile_interval(
+        significance.bootstrap_utility_over_rows(parts)
+    )
+    assert row["model_utility"] == pytest.approx(significance.compute_utility_from_rows(parts))
 
 
 def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
@@ -114,7 +118,7 @@ def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
     assert frame.loc["gru", ["forget_quality_ks", "forget_rows", "seed"]].tolist() == [0.25, 12, 0]
     parts = benchmarks.get_benchmark("tofu").utility_by_row(Benchmark(), records)
     assert frame.loc["gru", ["low", "high"]].tolist() == list(
-        significance.percentile_interval(significance.resample_utility(parts))
+        significance.percentile_interval(significance.bootstrap_utility_over_rows(parts))
     )
     assert np.isnan(frame.loc[["bare", "other"], ["low", "high"]].to_numpy()).all()
     assert all(frame["low"].dropna() < frame["model_utility"][:3])

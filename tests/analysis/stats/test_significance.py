@@ -13,7 +13,7 @@ from analysis import runs
 from analysis.report import verdict
 from analysis.stats import chosen_settings, significance
 from analysis.stats.rectifier_comparison import compare_rectifiers
-from analysis.stats.sweep_results import Results
+from analysis.stats.sweep_results import SweepResults
 from tests.support.sweep_store import GRU, NONE, make_sweep, read, write_sweep, write_trial
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
@@ -21,7 +21,7 @@ from trainables.storage.atomic_files import write_parquet_rows
 from trainables.storage.file_names import ROWS
 
 
-def sweep_of(store: Path, plain: list[float], gru: list[float]) -> Results:
+def sweep_of(store: Path, plain: list[float], gru: list[float]) -> SweepResults:
     """Return the results of GA at these FQs, a seed each, MU 0.85 without and 0.86 with GRU."""
     trials = [
         {"rectifier": rectifier, "fq": fq, "mu": mu, "seed": seed}
@@ -99,7 +99,7 @@ def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: fl
         gru = [row | {"answer_loss": row["answer_loss"] - gain} for row in (plain if gain else noisy)]
         for name, rectifier, records in (("plain", NONE, plain), ("gru", GRU, gru)):
             parts = benchmarks.get_benchmark("tofu").utility_by_row(Benchmark(), records)
-            mu = significance.harmonic_utility(parts)
+            mu = significance.compute_utility_from_rows(parts)
             ids.append(write_trial(tmp_path, f"{name}{seed}", rectifier=rectifier, fq=-9.0, mu=mu, seed=seed))
             write_parquet_rows(tmp_path / "trials" / ids[-1] / ROWS, records)
     write_sweep(tmp_path, ids, splits=("forget05",))
@@ -114,7 +114,7 @@ def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: fl
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm(values: list[float]) -> None:
     """As Holm states it: the k-th smallest p is held against level / (m - k + 1), up to the first that fails."""
-    adjusted = significance.adjust_holm(pd.Series([*values, float("nan")]))
+    adjusted = significance.adjust_p_values_holm(pd.Series([*values, float("nan")]))
     assert math.isnan(adjusted.iloc[-1])
     for level in (0.01, 0.05, 0.3):
         rejected = 0
@@ -139,7 +139,7 @@ def make_runs(store: Path, count: int, failed: int = 0) -> pd.DataFrame:
 
 
 def test_the_setting_that_decides_a_goal_has_most_of_its_importance(tmp_path: Path) -> None:
-    found = chosen_settings.measure_importance(make_runs(tmp_path, 30))
+    found = chosen_settings.measure_setting_importance(make_runs(tmp_path, 30))
     for metric, decides in (("forget_quality", "training.lr"), ("model_utility", "rectifier.gamma")):
         rows = found.loc[found["metric"] == metric]
         shares = dict(zip(rows["setting"], rows["importance"], strict=True))
@@ -151,4 +151,4 @@ def test_the_setting_that_decides_a_goal_has_most_of_its_importance(tmp_path: Pa
 
 @pytest.mark.parametrize(("count", "failed", "settings"), [(9, 0, set()), (14, 5, set()), (15, 5, {10}), (3, 3, set())])
 def test_few_settings_and_failures_say_nothing(tmp_path: Path, count: int, failed: int, settings: set[int]) -> None:
-    assert set(chosen_settings.measure_importance(make_runs(tmp_path, count, failed))["settings"]) == settings
+    assert set(chosen_settings.measure_setting_importance(make_runs(tmp_path, count, failed))["settings"]) == settings

@@ -10,30 +10,30 @@ import pytest
 
 from analysis.labels import DASH
 from analysis.tables import detail_tables, paper_tables, table_definitions
-from analysis.tables.markdown_latex import Cell, Table, to_markdown
+from analysis.tables.markdown_latex import PrintedTable, TableCell, to_markdown
 from analysis.tables.paper_tables import FilledTable, fill_table
 from tests.support import sweep_store
 from tests.support.benchmark_store import write_store as write_benchmark
-from tests.support.sweep_store import GRU, NONE, Results, grid, make_sweep, read
+from tests.support.sweep_store import GRU, NONE, SweepResults, grid, make_sweep, read
 
 LLAMA = "Llama-2-7B-chat"
 
 
-def main_sheet(results: Results) -> FilledTable:
+def main_sheet(results: SweepResults) -> FilledTable:
     """Return a sweep's main table."""
     return fill_table(table_definitions.make_main_layout(results), results.tidy_frame)
 
 
-def paper_sheets(results: Results, with_paper: bool = False) -> list[FilledTable]:
+def paper_sheets(results: SweepResults, with_paper: bool = False) -> list[FilledTable]:
     return paper_tables.fill_paper_tables({"sweep": results}, with_paper)
 
 
-def find_row(table: Table, label: str, below: int = 0) -> list[Cell]:
+def find_row(table: PrintedTable, label: str, below: int = 0) -> list[TableCell]:
     """Return the cells of the row so many lines below the one with this label."""
     return list(table.cells.iloc[list(table.cells.index).index(label) + below])
 
 
-def write_llama(store: Path, backbone: str = LLAMA) -> Results:
+def write_llama(store: Path, backbone: str = LLAMA) -> SweepResults:
     """GA on both splits without and with GRU, two seeds; WGA without GRU on forget05; a failed NPO."""
     trials = [
         {"rectifier": rectifier, "fq": fq + shift + seed, "mu": mu + seed / 10, "seed": seed, "split": split}
@@ -53,10 +53,10 @@ def test_cells_from_runs_and_the_papers_beside(tmp_path: Path) -> None:
     assert list(table.cells.columns) == heads
     plain, rectified = find_row(table, "GA"), find_row(table, "GA", 1)
     # means of -16 and -15, of 0 and 0.1; the paper's are -16.9281 and 0.0000
-    assert plain[0] == Cell("-15.5000", False, "", " ± 0.7071", "paper -16.9281, +1.4281")
+    assert plain[0] == TableCell("-15.5000", False, "", " ± 0.7071", "paper -16.9281, +1.4281")
     assert plain[1].beside == "paper 0.0000, +0.0500"
-    assert rectified[0] == Cell("-3.0000", True, "", " ± 0.7071", "paper -3.5161, +0.5161")
-    assert rectified[3] == Cell("0.5500", True, "", " ± 0.0707", "paper 0.3108, +0.2392")
+    assert rectified[0] == TableCell("-3.0000", True, "", " ± 0.7071", "paper -3.5161, +0.5161")
+    assert rectified[3] == TableCell("0.5500", True, "", " ± 0.0707", "paper 0.3108, +0.2392")
     assert find_row(table, "WGA")[0].spread == " (n = 1)"
     assert {cell.text for cell in find_row(table, "NPO")} == {DASH}
     ga = sheet.numbers.loc[(sheet.numbers["method"] == "ga") & (sheet.numbers["rectifier"] == "none")]
@@ -73,7 +73,7 @@ def test_another_model_or_dialect_has_nothing_of_the_papers_beside(tmp_path: Pat
     assert to_markdown(paper_sheets(other, True)[0].table) == to_markdown(paper_sheets(results)[0].table)
 
 
-def write_line(store: Path, gamma: float) -> Results:
+def write_line(store: Path, gamma: float) -> SweepResults:
     """GA with GRU over tau at one gamma, and NPO at one tau only."""
     points = (("ga", 0.001, 0.0), ("ga", 1.0, -1.0), ("ga", None, -2.0), ("npo", 1.0, -9.0))
     trials = [
@@ -141,7 +141,7 @@ def test_a_sweep_has_the_tables_of_what_it_varied(
 store, results = sweep_store.tiny_store, sweep_store.tiny_results
 
 
-def test_markdown(results: Results) -> None:
+def test_markdown(results: SweepResults) -> None:
     rows = grid(to_markdown(main_sheet(results).table))
     assert rows[0] == ["Method", "forget05 FQ ↑", "forget05 MU ↑", "forget10 FQ ↑", "forget10 MU ↑"]
     assert rows[2] == ["Original", "-21.4000", "0.9000", "-21.4000", "0.9000"]
@@ -154,7 +154,7 @@ def test_markdown(results: Results) -> None:
 
 
 @pytest.fixture(scope="module")
-def two_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, pd.DataFrame]:
+def two_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[SweepResults, pd.DataFrame]:
     """A sweep of GA without and with GRU, and its tidy frame, the values of which tests replace."""
     trials = [{"rectifier": rectifier, "fq": -1.0, "mu": 0.5} for rectifier in (NONE, GRU)]
     results = make_sweep(tmp_path_factory.mktemp("pair"), *trials, splits=())
@@ -174,7 +174,12 @@ def two_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, pd.Data
     ],
 )
 def test_bold(
-    two_rows: tuple[Results, pd.DataFrame], metric: str, plain: float, gru: float, bold: list[bool], texts: list[str]
+    two_rows: tuple[SweepResults, pd.DataFrame],
+    metric: str,
+    plain: float,
+    gru: float,
+    bold: list[bool],
+    texts: list[str],
 ) -> None:
     results, frame = two_rows
     values = pd.Series([{"none": plain, "gru": gru}[name] for name in frame["rectifier"]], frame.index)
@@ -197,7 +202,7 @@ def test_rectifiers_beside_gru_have_rows_of_their_own(tmp_path: Path) -> None:
 def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:
     trials = [{"fq": -5.0, "mu": mu, "lr": lr} for lr, mu in ((1e-3, 0.0), (1e-4, 0.1))]
     npo = {"method": "npo", "rectifier": GRU | {"tau": 0.5}, "fq": -4.0, "mu": 0.85}
-    chosen = detail_tables.list_chosen_settings(make_sweep(tmp_path, *trials, npo))
+    chosen = detail_tables.tabulate_chosen_settings(make_sweep(tmp_path, *trials, npo))
     assert chosen["training.lr"].tolist() == ["0.0001", "0.001"]
     assert chosen[["Method", "gamma", "tau"]].values.tolist() == [["GA", "—", "—"], ["NPO w/ GRU", "0.8", "0.5"]]
     assert chosen["Keeps 90% of MU"].tolist() == ["no (11.1%)", "yes (94.4%)"]

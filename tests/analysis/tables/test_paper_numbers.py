@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 from analysis import paper
-from analysis.paper import ERRATA, TABLE_NAMES, Erratum
+from analysis.paper import PAPER_ERRATA, TABLE_NAMES, Erratum
 from trainables.config.method_tables import METHODS
 
 KEY = ["benchmark", "backbone", "split", "method", "rectifier", "gamma", "tau", "target", "metric"]
@@ -42,7 +42,7 @@ def one(table: str, **where: str) -> Row:
 def value(table: str, **where: str) -> str:
     """The printed value of the one row that `where` selects, its erratum corrected."""
     row = one(table, **where)
-    corrected = [e.corrected for e in ERRATA if e.table == table and e.where.items() <= row.items()]
+    corrected = [e.corrected for e in PAPER_ERRATA if e.table == table and e.where.items() <= row.items()]
     return next(filter(None, corrected), row["value"])
 
 
@@ -74,11 +74,11 @@ def test_values_are_attainable_but_for_the_errata(table: str) -> None:
     sized = [(row, rows) for row in printed(table) if (rows := lattice_rows(row)) is not None]
     assert sized
     off = [row for row, rows in sized if not on_lattice(row["value"], row["metric"], rows)]
-    known = [one(table, **erratum.where) for erratum in ERRATA if erratum.table == table]
+    known = [one(table, **erratum.where) for erratum in PAPER_ERRATA if erratum.table == table]
     assert sorted(off, key=str) == sorted(known, key=str)
 
 
-@pytest.mark.parametrize("erratum", ERRATA, ids=[f"{e.table}:{e.printed}" for e in ERRATA])
+@pytest.mark.parametrize("erratum", PAPER_ERRATA, ids=[f"{e.table}:{e.printed}" for e in PAPER_ERRATA])
 def test_erratum_is_off_the_lattice_as_printed_and_on_it_as_corrected(erratum: Erratum) -> None:
     row = one(erratum.table, **erratum.where)
     rows = lattice_rows(row)

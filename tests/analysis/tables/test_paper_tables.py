@@ -11,7 +11,7 @@ from analysis import paper
 from analysis.labels import DASH
 from analysis.paper import TABLE_NAMES
 from analysis.tables import table_definitions
-from analysis.tables.markdown_latex import Table, to_markdown
+from analysis.tables.markdown_latex import PrintedTable, to_markdown
 from analysis.tables.paper_tables import fill_table
 
 LATEX_LABELS = {
@@ -35,7 +35,7 @@ TIES = {
 """Ties of which the paper prints one bold and not the other, which is the method's own row."""
 
 
-def paper_table(table: str, frame: pd.DataFrame | None = None) -> Table:
+def paper_table(table: str, frame: pd.DataFrame | None = None) -> PrintedTable:
     found = paper.load_table(table) if frame is None else frame
     return fill_table(table_definitions.LAYOUTS[table], found).table
 
@@ -99,7 +99,7 @@ def test_every_number_is_shown_once_whatever_the_file_says_of_bold_and_order(tab
 
 @pytest.mark.parametrize("table", TABLE_NAMES)
 def test_misprints_are_shown_as_printed_and_marked(table: str) -> None:
-    ours, errata = paper_table(table), [erratum for erratum in paper.ERRATA if erratum.table == table]
+    ours, errata = paper_table(table), [erratum for erratum in paper.PAPER_ERRATA if erratum.table == table]
     marked = [cell.text for cell in ours.cells.to_numpy().flat if cell.marks]
     assert sorted(marked) == sorted(erratum.printed for erratum in errata)
     assert {cell.marks for cell in ours.cells.to_numpy().flat} <= {"", "¶"}

@@ -12,22 +12,22 @@ from analysis.tables.markdown_latex import to_latex, to_markdown
 from analysis.tables.paper_tables import FilledTable
 from tests.analysis.tables.test_layouts import main_sheet, paper_sheets
 from tests.support import sweep_store
-from tests.support.sweep_store import GRU, NONE, Results, calibrated, grid, make_sweep
+from tests.support.sweep_store import GRU, NONE, SweepResults, calibrated, grid, make_sweep
 
 store, results = sweep_store.vectors_store, sweep_store.vectors_results
 
 
 @pytest.fixture(scope="module")
-def sheets(results: Results) -> dict[str, FilledTable]:
+def sheets(results: SweepResults) -> dict[str, FilledTable]:
     return {sheet.layout.table: sheet for sheet in paper_sheets(results)}
 
 
-def test_strengths_are_read_and_chosen(results: Results) -> None:
+def test_strengths_are_read_and_chosen(results: SweepResults) -> None:
     trials = results.runs.set_index(["method", "strength", "seed"])
     assert trials.loc[("tru", 24.0, 1.0), "relative_change"] == 0.06
     assert trials.loc[("tv", 40.0, 0.0), ["task_vector.strength", "direction"]].tolist() == [40.0, "d1ec7104aaaa"]
     assert results.runs.loc[results.runs["method"] == "ga", "strength"].isna().all()
-    chosen = detail_tables.list_chosen_settings(results).set_index("Method")
+    chosen = detail_tables.tabulate_chosen_settings(results).set_index("Method")
     assert chosen.loc[["TRU", "TV", "NPO w/ GRU"], "strength"].tolist() == ["12", "1", "—"]
     assert chosen.loc["TRU", ["gamma", "tau", "Chosen from"]].tolist() == ["—", "—", "4"]
     rows = main_sheet(results).table.cells.loc[["TV", "TRU"]]

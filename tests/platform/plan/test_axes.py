@@ -56,7 +56,7 @@ def test_any_setting_multiplies_the_trials_that_read_it(make: MakePlan) -> None:
     assert settings(plan, "rectifier.name", "training.lr", "rectifier.gamma") == {
         (name, lr, gamma) for lr in (1e-5, 3e-5) for name, gamma in (("none", None), ("gru", 0.05), ("gru", 0.8))
     }
-    assert set(plan.trials_by_study()) == set(make(split).trials_by_study())
+    assert set(plan.group_trials_by_study()) == set(make(split).group_trials_by_study())
 
 
 def test_a_range_is_for_optuna_and_begins_with_the_published_point(make: MakePlan) -> None:
@@ -66,7 +66,7 @@ def test_a_range_is_for_optuna_and_begins_with_the_published_point(make: MakePla
     assert settings(plan, *paths) == {("none", None, 1e-4, 5), ("gru", 0.8, 1e-4, 5)}
     space = plan.spaces["forget05/npo/gru"]
     assert space.axes["training.lr"] == Range(1e-6, 1e-3, log=True)
-    assert [axis.is_whole for axis in space.axes.values() if isinstance(axis, Range)] == [False, False, True]
+    assert [axis.has_whole_numbers for axis in space.axes.values() if isinstance(axis, Range)] == [False, False, True]
     assert space.size is None
     assert plan.name == make("benchmark.split=forget05").name
     beta = make("objective.beta=0.05..1.0", "method=npo", strategy="optuna").spaces["forget05/npo/none"]
@@ -106,7 +106,7 @@ def test_scope_and_memory_are_axes(make: MakePlan) -> None:
 
 
 def test_a_retain_term_is_not_counted_twice(make: MakePlan) -> None:
-    studies = make(SPLIT, "method=ga,gd,npo", "rectifier.name=none,blur").trials_by_study()
+    studies = make(SPLIT, "method=ga,gd,npo", "rectifier.name=none,blur").group_trials_by_study()
     assert set(studies) == {f"forget05/{pair}" for pair in ("ga/none", "ga/blur", "gd/none", "npo/none", "npo/blur")}
     words = (
         r"rectifier\.name: 'blur' adds the retain gradient .* method 'gd' .* use a method without one \(ga, wga, npo"
@@ -174,7 +174,7 @@ def test_each_strength_is_a_trial_and_the_axis_of_rectifiers_does_not_multiply_t
     plan = vectors()
     assert strengths(plan, "stg") == [None] * 5 + list(SWEEP.axes["task_vector.stg"])
     assert strengths(plan, "strength") == list(SWEEP.axes["task_vector.strength"]) + [None] * 5
-    assert set(plan.trials_by_study()) == {"forget05/tv/none", "forget05/tru/none"}
+    assert set(plan.group_trials_by_study()) == {"forget05/tv/none", "forget05/tru/none"}
     chosen = vectors("task_vector.stg=3,4", "task_vector.strength=6")
     assert strengths(chosen, "stg") == [None, 3.0, 4.0]
     assert strengths(chosen, "strength") == [6.0, None, None]

@@ -9,7 +9,7 @@ import pytest
 from platform.plan import costs
 from platform.plan.costs import estimate_device_rates
 from platform.plan.plan import Plan
-from search_spaces.backbones.published import LLAMA2
+from search_spaces.backbones.published import LLAMA2_7B_CHAT
 from tests.support import small_sweep, tiny
 from trainables.benchmarks.base import EvaluationTokens
 from trainables.common.errors import InputError
@@ -29,7 +29,7 @@ from trainables.training import memory
 from trainables.trial import setup
 
 GB = 1e9
-SEVEN = LLAMA2.shape
+SEVEN = LLAMA2_7B_CHAT.shape
 GRU = Rectifier(name="gru", gamma=0.8)
 A100 = Resources(ranks=4, gpus=1, precision="bf16", gpu_name="A100", evaluation_tokens=4096)
 
@@ -68,7 +68,7 @@ def test_parameters_are_those_of_the_model() -> None:
 
 def test_peak_of_a_7b_model_by_hand() -> None:
     """bf16: a layer keeps of a token 16 h for norms, 8 h for attention, 10 times the feed-forward's width, a mask."""
-    found = memory.estimate_peak(trial(rectifier=GRU), SEVEN, 2, 2, 100)
+    found = memory.estimate_peak_memory(trial(rectifier=GRU), SEVEN, 2, 2, 100)
     layer = 16 * 4096 + 8 * 4096 + 10 * 11008 + 2 * 100
     assert found.activations == 200 * (32 * layer + 32000 * 12)
     assert found.buffers == 2 * 2 * 500_000_000
@@ -82,7 +82,7 @@ def test_on_a_cpu_a_process_and_the_target_that_it_keeps_count(method: str, rank
     """In bf16, of a task vector in fp32; several ranks keep none, and a GPU's memory holds neither."""
     settings: dict[str, Any] = {"method": method, "task_vector": {"strength": 1.0} if method == "tv" else None}
     on_cpu, on_gpu = (
-        memory.estimate_peak(
+        memory.estimate_peak_memory(
             trial(**settings, resources=Resources(precision="bf16", ranks=ranks, gpus=gpus)), SEVEN, 2, 2, 100
         )
         for gpus in (0, 1)
@@ -129,7 +129,9 @@ def test_a_pass_on_the_cpu_has_about_a_thousand_tokens(tmp_path: Path) -> None:
         chosen = trial(method=method, target=model, benchmark=rows, training=training, resources=Resources(**resources))
         return setup.plan_micro_batch(chosen, torch.device("cpu"))
 
-    lengths = [len(row.input_ids) for side in setup.load_examples(trial(target=model, benchmark=rows)) for row in side]
+    lengths = [
+        len(row.input_ids) for side in setup.load_training_examples(trial(target=model, benchmark=rows)) for row in side
+    ]
     assert passed() == int(1024 * len(lengths) / sum(lengths))
     assert passed("ga_kl") == 2, "its rows are padded to 500 tokens"
     assert (passed(size=4), passed(size=4, ranks=2)) == (4, 2), "no more than a rank has"

@@ -85,9 +85,9 @@ def test_grids_and_searches_have_the_published_points(name: str, store: Storage)
     published = {trial.id() for trial in plan(name, store, strategy="paper").trials}
     grid, searched = plan(name, store), plan(name, store, strategy="optuna")
     assert published <= {trial.id() for trial in grid.trials}
-    assert {found[0].id() for found in searched.trials_by_study().values()} <= published
+    assert {found[0].id() for found in searched.group_trials_by_study().values()} <= published
     if name == "tofu_llama":
-        assert searched.trials_by_study()["forget10/npo/gru"][0].label() == "gru-npo-forget10-g0.8-t0.5-s0"
+        assert searched.group_trials_by_study()["forget10/npo/gru"][0].label() == "gru-npo-forget10-g0.8-t0.5-s0"
 
 
 @pytest.mark.parametrize("name", ["tofu_llama_tru", "tofu_phi_tru"])
@@ -96,7 +96,7 @@ def test_tru_runs_in_the_papers_reading_and_in_ours(name: str, store: Storage) -
     every = plan(name, store).trials
     vectors = [trial.task_vector for trial in every if trial.task_vector and trial.method == "tru"]
     units = [(vector.stg, vector.normalise) for vector in vectors]
-    assert set(units) == set(itertools.product(spaces.TRU_STRENGTHS, ("whole", "per_tensor")))
+    assert set(units) == set(itertools.product(spaces.PAPER_TRU_STRENGTH_GRID, ("whole", "per_tensor")))
     labels = [trial.label() for trial in every]
     assert len(set(labels)) == len(labels)
     searched = [trial for trial in plan(name, store, strategy="optuna").trials if trial.method == "tru"]

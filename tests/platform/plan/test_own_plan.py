@@ -113,7 +113,7 @@ def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], s
     assert first.startswith("model somebody/a-model from the hub; without a network")
     assert download.startswith("  hf download somebody/a-model (where there is a network")
     assert download.endswith(", or --set target=DIR")
-    assert found.largest_memory_need is None
+    assert found.largest_memory_fit is None
 
 
 def test_files_may_move_and_must_not_change(
@@ -154,7 +154,7 @@ def test_content_of_the_file_is_in_the_ids_of_those_that_read_it(small: Small, s
     for method in ("idk_dpo", "idk_nll"):
         assert found[0][method] == found[2][method]
         assert len({plain[method], found[0][method], found[1][method]}) == 3
-    default = ids(small, store, f"objective.idk={idk_answers.DEFAULT_ANSWERS_FILE}")
+    default = ids(small, store, f"objective.idk={idk_answers.DEFAULT_IDK_ANSWERS_FILE}")
     assert default == plain
     chosen = (METHODS, "benchmark.split=forget05")
     hashes = [small.plan(store, *chosen, f"objective.idk={path}").hash for path in (one, other, same)]

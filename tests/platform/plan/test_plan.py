@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from search_spaces.schema.sweep import FictionalAuthors, ModelTraining
+from search_spaces.schema.sweep import FictionalAuthorsSettings, SmallModelRecipe
 from search_spaces.tofu_tiny import SWEEP
 from tests.support import small_sweep
 from tests.support.small_sweep import ROLES, MakePlan, Small, plan_named, write_model
@@ -17,7 +17,7 @@ from trainables.config.settings import Model
 from trainables.data.hub_folders import HubRequirement
 from trainables.storage.folder_storage import Storage
 
-MAKING = cast(ModelTraining, SWEEP.model_training)
+MAKING = cast(SmallModelRecipe, SWEEP.model_training)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_models_folder_without_what_is_needed_says_what_it_has(make: MakePlan, s
 def test_fictional_authors_need_nothing_and_have_one_name_everywhere(
     make: MakePlan, small: Small, tmp_path: Path
 ) -> None:
-    invented = FictionalAuthors(authors=40, questions=2)
+    invented = FictionalAuthorsSettings(authors=40, questions=2)
     sweep = SWEEP.model_copy(update={"fictional": invented, "axes": {**SWEEP.axes, "benchmark.split": ("forget10",)}})
     settings = ("benchmark.data=locuslab/TOFU", "models=none")
     here = make(*settings, sweep=sweep)

@@ -49,8 +49,8 @@ def test_each_trial_goes_on_from_the_one_before_of_its_own_method_and_seed(
     assert len(found) == 8
     files = [str(rows / "requests" / f"{number}.jsonl") for number in range(3)]
     for first, second, third in found.values():
-        assert (first.earlier_id, first.target.path) == (None, str(target))
-        assert [second.earlier_id, third.earlier_id] == [first.id(), second.id()]
+        assert (first.earlier_trial_id, first.target.path) == (None, str(target))
+        assert [second.earlier_trial_id, third.earlier_trial_id] == [first.id(), second.id()]
         assert third.target.path == str(store.trial(second.id()) / WEIGHTS)
         assert [trial.benchmark.places["forget"] for trial in (first, second, third)] == files
         assert {part: third.benchmark.places[part] for part in ("request_01", "request_02")} == {
@@ -107,4 +107,4 @@ def test_sets_of_muse_one_after_another_are_a_row_and_nested_ones_are_none(tmp_p
         assert {len(chain) for chain in chains(planned).values()} == {4}
         for chain in chains(planned).values():
             before = [trial.id() if follows else None for trial in chain[:-1]]
-            assert [trial.earlier_id for trial in chain] == [None, *before]
+            assert [trial.earlier_trial_id for trial in chain] == [None, *before]

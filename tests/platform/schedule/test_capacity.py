@@ -63,7 +63,7 @@ def test_trials_on_nodes_are_what_trying_gives(ranks: int) -> None:
     for free in itertools.product(range(5), repeat=3):
         shapes = [NodeKind(places, 0, 1) for places in free]
         assert capacity.count_parallel_trials(shapes, wanted) == (packed(free, ranks) or sum(free) // ranks)
-        assert capacity.fits_on_one_node(shapes, wanted) == any(places >= ranks for places in free)
+        assert capacity.trial_fits_on_one_node(shapes, wanted) == any(places >= ranks for places in free)
 
 
 @pytest.fixture
@@ -90,7 +90,9 @@ def test_trials_are_placed_on_what_may_still_come(growth: AutoscalerLimits) -> N
     """Ranks that no node holds are spread, with a warning."""
     said: list[str] = []
     asked = Resources(gpus=1, cpus=2)
-    assert ray_session.choose_placement(growth, asked, None, said.append) == ray_session.Placement(34, "STRICT_PACK")
+    assert ray_session.choose_placement(growth, asked, None, said.append) == ray_session.TrialPlacement(
+        34, "STRICT_PACK"
+    )
     assert ray_session.choose_placement(growth, asked, 5, said.append).slots == 5
     assert said == []
     assert ray_session.choose_placement(growth, Resources(ranks=16, gpus=1), None, said.append).strategy == "PACK"
@@ -116,11 +118,11 @@ def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest
     monkeypatch.setattr(ray, "nodes", lambda: [node(HEAD)] * next(rounds, 1))
     monkeypatch.setattr(ray_session.time, "sleep", lambda seconds: None)
     growth = AutoscalerLimits(2, [NodeKind(0, 0, 2)], least=2)
-    ray_session.wait_for_nodes(growth, said.append)
+    ray_session.wait_for_minimum_nodes(growth, said.append)
     assert said == ["waiting for the cluster's nodes: 1 of 3 are there"]
     assert next(rounds, None) is None
     monkeypatch.setattr(ray_session, "NODE_WAIT_SECONDS", -1.0)
-    ray_session.wait_for_nodes(growth, said.append)
+    ray_session.wait_for_minimum_nodes(growth, said.append)
     assert said[1:] == ["warning: 1 of the cluster's 3 nodes are there; going on with them"]
 
 
@@ -131,7 +133,7 @@ def test_on_kuberay_max_concurrent_says_how_many_trials_nodes_are_asked_for(monk
     placed = [
         ray_session.choose_placement(AutoscalerLimits(), Resources(gpus=8, cpus=8), most, print) for most in (None, 4)
     ]
-    assert placed == [ray_session.Placement(1, "PACK"), ray_session.Placement(4, "PACK")]
+    assert placed == [ray_session.TrialPlacement(1, "PACK"), ray_session.TrialPlacement(4, "PACK")]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +145,7 @@ def test_small_trials_share_a_gpu(
 ) -> None:
     """As many as have two CPUs and `room` for the largest; what a person asks for stays, and so do ids."""
     monkeypatch.setattr(capacity, "count_local_gpus", lambda: 1)
-    monkeypatch.setattr(capacity, "count_local_cpus", lambda: cpus)
+    monkeypatch.setattr(capacity, "count_usable_cpus", lambda: cpus)
     settings = own_rows.settings(tiny.write_model(tmp_path / "model"), tiny.own(tmp_path / "own"))
     typed = [word for one in settings for word in ("--set", one)]
     command = ("own", *typed, "--dry-run", "--storage", tmp_path / "runs", "--set")

@@ -22,8 +22,10 @@ from platform.schedule import ray_session
 def test_a_trial_goes_on_as_long_as_it_comes_further(steps: list[int], ended: int | None) -> None:
     """By Tune's own rule, at deaths after these steps: two that come no further are excused, the third one is not."""
     metadata = SimpleNamespace(num_failures=0)
-    trial: Any = SimpleNamespace(trial_id="a", run_metadata=metadata, max_failures=ray_session.MAX_TRIAL_RESTARTS)
-    reset, last = ray_session.RayletWatch(), None
+    trial: Any = SimpleNamespace(
+        trial_id="a", run_metadata=metadata, max_failures=ray_session.MAX_RESTARTS_WITHOUT_PROGRESS
+    )
+    reset, last = ray_session.RayFailureCallback(), None
     for number, step in enumerate(steps):
         for seen in range(0, step + 1, 5):
             reset.on_trial_result(1, [], trial, {"step": seen})
@@ -50,5 +52,5 @@ def test_a_kill_by_the_memory_monitor_is_an_actors_death_with_its_cause(
     file = tmp_path / "error.txt"
     file.write_text(f"{killed}. Memory on the node (IP: 127.0.0.1) was 22.50GB used / 23.54GB limit (0.95)\nfurther\n")
     cause: Any = SimpleNamespace(error_file=str(file))
-    last = ray_session.read_tune_error(cause).splitlines()[-1]
+    last = ray_session.read_trial_error(cause).splitlines()[-1]
     assert last == "killed: machine short of memory (22.50 of 23.54 GB); try --max-concurrent 1"

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from ray.tune.search import Searcher
 
 from platform.plan.spaces import StudySpace
-from platform.schedule.studies import UTILITY_FLOOR_CONSTRAINT, Study, read_goal_values
+from platform.schedule.studies import UTILITY_FLOOR_CONSTRAINT, OptunaStudy, compute_goal_gains
 from platform.sweep.run_sweep_on_ray import OptunaTrialQueue, TrialQueue
-from search_spaces.schema.sweep import Axis, Range, Search
+from search_spaces.schema.sweep import Axis, OptunaSearchSettings, Range
 from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Selection
@@ -36,7 +36,7 @@ def make_space(
     return StudySpace("some", fixed, axes, first)
 
 
-def drain(study: Study, worth: Callable[[Trial], Outcome]) -> list[Trial]:
+def drain(study: OptunaStudy, worth: Callable[[Trial], Outcome]) -> list[Trial]:
     """Ask and tell until nothing is left or proposed; return the trials in order."""
     asked = []
     while study.remaining and (trial := study.ask()) is not None:
@@ -51,14 +51,14 @@ def search(
     known = (
         [space.make_trial(space.published)]
         if space.has_ranges
-        else [space.make_trial(one) for one in space.list_points()]
+        else [space.make_trial(one) for one in space.iterate_points()]
     )
-    return drain(Study(space, known, budget, {}, search=Search(sampler=sampler), **given), worth)
+    return drain(OptunaStudy(space, known, budget, {}, search=OptunaSearchSettings(sampler=sampler), **given), worth)
 
 
 def points(count: int, split: str = "forget05", seed: int = 0) -> list[Trial]:
     space = gammas(count, split, seed)
-    return [space.make_trial(point) for point in space.list_points()]
+    return [space.make_trial(point) for point in space.iterate_points()]
 
 
 def gammas(count: int, split: str = "forget05", seed: int = 0) -> StudySpace:
@@ -67,9 +67,9 @@ def gammas(count: int, split: str = "forget05", seed: int = 0) -> StudySpace:
 
 def make_study(
     trials: list[Trial], budget: int | None, finished: Mapping[str, Outcome], unfinished: Container[str] = ()
-) -> Study:
+) -> OptunaStudy:
     space = gammas(len(trials), trials[0].benchmark.split, trials[0].seed)
-    return Study(space, trials, min(budget or len(trials), len(trials)), finished, unfinished)
+    return OptunaStudy(space, trials, min(budget or len(trials), len(trials)), finished, unfinished)
 
 
 def outcome(trial: Trial) -> Outcome:
@@ -176,10 +176,10 @@ def test_with_halves_a_study_learns_from_the_rows_that_are_not_reported() -> Non
     trial = space.make_trial(space.published)
     first, second = {"forget_quality": -3.0, "model_utility": 0.4}, {"forget_quality": -1.0, "model_utility": 0.6}
     result = {"forget_quality": -2.0, "model_utility": 0.5, "halves": [first, second]}
-    studies = OptunaTrialQueue([Study(space, [trial], 1, {})], {"storage": "store"})
-    studies.on_trial_complete("t0", result) if studies.next_trial("t0") else None
+    studies = OptunaTrialQueue([OptunaStudy(space, [trial], 1, {})], {"storage": "store"})
+    studies.on_trial_complete("t0", result) if studies.take_next_trial("t0") else None
     assert studies.studies[0].study.trials[0].values == [-3.0, 0.4]
-    assert read_goal_values(trial, {"metrics": result, "halves": [first, second]}) == (-3.0, 0.4)
+    assert compute_goal_gains(trial, {"metrics": result, "halves": [first, second]}) == (-3.0, 0.4)
 
 
 def test_a_search_may_have_other_goals() -> None:
@@ -189,9 +189,9 @@ def test_a_search_may_have_other_goals() -> None:
     space = replace(space, fixed={**space.fixed, "benchmark": benchmark})
     trial, goals = space.make_trial(space.published), ("model_utility", "extraction_strength", "forget_quality")
     found: Any = {"forget_quality": -2.0, "model_utility": 0.5, "forget_extraction_strength": 0.2}
-    study = Study(space, [trial], 1, {}, search=Search(goals=goals), floor=0.4)
+    study = OptunaStudy(space, [trial], 1, {}, search=OptunaSearchSettings(goals=goals), floor=0.4)
     studies = OptunaTrialQueue([study], {"storage": "store"})
-    studies.on_trial_complete("t0", found) if studies.next_trial("t0") else None
+    studies.on_trial_complete("t0", found) if studies.take_next_trial("t0") else None
     (told,) = study.study.trials
     assert told.values == [-0.2, -2.0, 0.5]
     assert told.constraints == {UTILITY_FLOOR_CONSTRAINT: pytest.approx(-0.1)}
@@ -202,7 +202,7 @@ def test_a_search_may_have_other_goals() -> None:
         (("membership_loss", "model_utility"), "membership_loss is best where it is the retain model's"),
     ):
         with pytest.raises(InputError, match=words):
-            benchmarks.choose_goals(benchmark, names)
+            benchmarks.choose_search_goals(benchmark, names)
 
 
 RANGES: dict[str, Axis] = {

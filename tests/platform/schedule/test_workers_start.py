@@ -19,7 +19,9 @@ from trainables.storage import atomic_files
 SITE = next(path for path in sys.path if (Path(path) / "ray" / "__init__.py").is_file())
 """Where the packages of these tests are."""
 CHECK = "from platform.schedule import ray_environment as e; e.set_ray_environment(None)\n"
-CHECK += "from platform.schedule import ray_session as s; s.start_session(None); s.check_ray_nodes(print)\n"
+CHECK += (
+    "from platform.schedule import ray_session as s; s.join_or_start_ray(None); s.check_nodes_start_processes(print)\n"
+)
 
 
 def test_packages_that_come_by_pythonpath_reach_rays_processes(tmp_path: Path, root: Path) -> None:
@@ -82,7 +84,7 @@ def test_a_ray_of_our_own_opens_no_port_of_metrics(
     if not address:
         place = Path(environ["RAY_TMPDIR"])
         assert stat.S_IMODE(place.stat().st_mode) == 0o700, "of this user alone"
-        ray_environment.remove_ray_folder()
+        ray_environment.remove_own_ray_folder()
         assert not place.exists()
     found = {name: value for name, value in environ.items() if "metric" in name.lower()}
     found.pop("RAY_TRAIN_METRICS_ENABLED")

@@ -9,7 +9,7 @@ import pytest
 
 from platform.schedule import capacity
 from platform.state import limits
-from platform.state.limits import FIRST_TRIALS_WATCHED, SweepStopper, load_gpu_seconds, record_gpu_seconds_periodically
+from platform.state.limits import FIRST_TRIALS_WATCHED, SweepStopper, load_spent_gpu_seconds, record_spent_gpu_seconds
 from platform.state.trial_outcomes import count_trial_gpus
 from platform.sweep.start_options import StartOptions
 from tests.support.small_sweep import seeds
@@ -24,8 +24,8 @@ def outcome(status: str, message: str = "") -> dict[str, Any]:
 
 def end(stopper: SweepStopper, results: list[dict[str, Any]]) -> None:
     for trial, result in zip(seeds(len(results)), results, strict=True):
-        stopper.trial_started(trial)
-        stopper.trial_ended(trial.id(), result)
+        stopper.count_started_trial(trial)
+        stopper.count_ended_trial(trial.id(), result)
 
 
 @pytest.fixture
@@ -40,14 +40,14 @@ def test_gpu_hours_count_ranks_and_gpus_of_ended_and_running_trials(now: list[fl
     """Two ranks of one GPU each, 900 s ended and 450 s running, after 1800 s of earlier starts: 5/4 hours."""
     stopper = SweepStopper(gpu_hours=1.25, spent=1800.0)
     first, second = seeds(2, ranks=2, gpus=1)
-    stopper.trial_started(first)
+    stopper.count_started_trial(first)
     now[0] = 900.0
-    stopper.trial_ended(first.id(), outcome("finished"))
-    stopper.trial_started(second)
+    stopper.count_ended_trial(first.id(), outcome("finished"))
+    stopper.count_started_trial(second)
     now[0] = 1349.0
     assert stopper.reason is None
     now[0] = 1350.0
-    stopper.trial_started(second)  # its worker died and it goes on
+    stopper.count_started_trial(second)  # its worker died and it goes on
     assert stopper.gpu_hours_spent == pytest.approx(1.25)
     assert (stopper.reason or "").startswith("--gpu-hours 1.25: 1.25 GPU-hours are spent")
     assert stopper.advice == "go on with a larger --gpu-hours and --resume"
@@ -58,7 +58,7 @@ def test_minutes_count_from_the_first_trial_of_this_start(now: list[float]) -> N
     now[0] = 500.0
     assert stopper.reason is None
     for trial in seeds(2):
-        stopper.trial_started(trial)
+        stopper.count_started_trial(trial)
         now[0] += 60.0
     now[0] = 619.0
     assert stopper.reason is None
@@ -70,7 +70,7 @@ def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) ->
     """A rank without a GPU counts as one."""
     assert [count_trial_gpus(Resources(ranks=2, gpus=gpus)) for gpus in (0.5, 0)] == [1, 2]
     stopper = SweepStopper(gpu_hours=1.0)
-    with stopper.count_preparation(2.0):
+    with stopper.count_gpu_time_of_preparation(2.0):
         now[0] = 900.0
         assert stopper.gpu_hours_spent == 0.5
     now[0] = 1800.0
@@ -82,17 +82,17 @@ def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) ->
 
 def test_what_is_spent_is_kept_while_the_driver_lives(store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill amid a trial leaves the note of it as it is."""
-    monkeypatch.setattr(limits, "GPU_SECONDS_NOTE_INTERVAL", 0.02)
+    monkeypatch.setattr(limits, "SPENT_GPU_NOTE_SECONDS", 0.02)
     path = store.lock("tiny", "0a1b2c3d").with_suffix(".spent")
-    assert load_gpu_seconds(path, store) == 0
+    assert load_spent_gpu_seconds(path, store) == 0
     stopper = SweepStopper(spent=30.0)
-    with record_gpu_seconds_periodically(stopper, path, store):
-        stopper.trial_started(seeds(1, ranks=32)[0])
+    with record_spent_gpu_seconds(stopper, path, store):
+        stopper.count_started_trial(seeds(1, ranks=32)[0])
         limit = time.monotonic() + 20
-        while load_gpu_seconds(path, store) < 31.0:  # what a start after a kill at this moment would find
+        while load_spent_gpu_seconds(path, store) < 31.0:  # what a start after a kill at this moment would find
             assert time.monotonic() < limit
             time.sleep(0.02)
-    assert 31.0 <= load_gpu_seconds(path, store) <= stopper.gpu_hours_spent * 3600
+    assert 31.0 <= load_spent_gpu_seconds(path, store) <= stopper.gpu_hours_spent * 3600
 
 
 def test_first_failures_of_one_cause_stop_the_sweep() -> None:
@@ -101,7 +101,7 @@ def test_first_failures_of_one_cause_stop_the_sweep() -> None:
     stopper = SweepStopper()
     end(stopper, failures[:-1])
     assert stopper.reason is None
-    stopper.trial_ended("last", failures[-1])
+    stopper.count_ended_trial("last", failures[-1])
     assert stopper.reason == (
         "the first 5 trials that ended all failed for the same cause: ValueError: row 0 of /tmp/0ab is bad"
     )

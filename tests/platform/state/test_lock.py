@@ -25,7 +25,7 @@ from pathlib import Path
 from platform.state import lock
 from trainables.storage.folder_storage import Storage
 path = Path(sys.argv[1])
-with lock.hold_lock(Storage(path.parent.parent), path, "python -m platform.sweep tiny"):
+with lock.hold_sweep_lock(Storage(path.parent.parent), path, "python -m platform.sweep tiny"):
     print("held", flush=True)
     sys.stdin.readline()
 """
@@ -49,7 +49,7 @@ def holder(path: Path, root: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def take(path: Path) -> None:
-    with lock.hold_lock(Storage(path.parent.parent), path, "mine"):
+    with lock.hold_sweep_lock(Storage(path.parent.parent), path, "mine"):
         found = json.loads(path.read_text())
         assert (found["pid"], found["host"], found["command"]) == (os.getpid(), os.uname().nodename, "mine")
         assert abs(found["beat"] - time.time()) < 60
@@ -71,14 +71,14 @@ def test_a_note_of_a_driver_that_cannot_be_read_blocks_nobody(path: Path, conten
 def test_a_sweep_in_an_object_store_has_one_driver(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     path, other = (store.lock("tiny", "0" * 8) for store in (here, there))
-    with lock.hold_lock(here, path, "the first"):
-        found = lock.read_lock(there, other)
+    with lock.hold_sweep_lock(here, path, "the first"):
+        found = lock.read_lock_owner(there, other)
         assert found is not None
         assert found["command"] == "the first"
         refused = pytest.raises(InputError, match=r"tiny-00000000 is being run by process .*: the first; wait")
-        with refused, lock.hold_lock(there, other, "the second"):
+        with refused, lock.hold_sweep_lock(there, other, "the second"):
             pass
-    assert lock.read_lock(there, other) is None
+    assert lock.read_lock_owner(there, other) is None
 
 
 @pytest.mark.parametrize("beats", [True, False])
@@ -95,5 +95,5 @@ def test_the_driver_of_another_machine_is_watched(
     write()
     monkeypatch.setattr(time, "sleep", write if beats else lambda seconds: None)
     expected = pytest.raises(InputError, match="elsewhere") if beats else contextlib.nullcontext()
-    with expected, lock.hold_lock(here, path, "mine"):
+    with expected, lock.hold_sweep_lock(here, path, "mine"):
         pass

@@ -38,7 +38,7 @@ def result(commit: str | None = "0a1b2c3d4e5f", code: str | None = "c0de", **ver
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """This checkout, as if it were a known one."""
     monkeypatch.setattr(provenance, "read_git_state", lambda: ("0a1b2c3d4e5f", False))
-    monkeypatch.setattr(provenance, "package_versions", lambda: VERSIONS)
+    monkeypatch.setattr(provenance, "read_package_versions", lambda: VERSIONS)
     monkeypatch.setattr(provenance, "hash_result_code", lambda *names: "c0de")
 
 
@@ -71,7 +71,7 @@ def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store:
     for reference in plan.references:
         atomic_files.write_json(store.evaluation(reference.evaluation) / RESULT, result("ffff", code="01d"))
     (direction,) = state.directions
-    folder, other = forget_batches.direction_folder(direction, store), {"commit": "ffff", "code": "01d"}
+    folder, other = forget_batches.find_direction_folder(direction, store), {"commit": "ffff", "code": "01d"}
     atomic_files.write_json(folder / RESULT, other | {"versions": VERSIONS})
     count = len(plan.references) + 1
     (warning,) = read_sweep_state(plan, store).warnings
@@ -127,7 +127,7 @@ def test_what_later_starts_change_of_the_plan_is_listed(small: Small, store: Sto
     again = manifest.write_manifest(begin(small, store), store, f"{started} --resume")
     spelt = json.dumps(first.plan, sort_keys=True, separators=(",", ":"))
     assert again.plan_hash == first.plan_hash == hashlib.sha256(spelt.encode()).hexdigest()
-    assert again.list_deviations() == []
+    assert again.list_plan_deviations() == []
     more = small.state(
         store,
         *(*AXES, "training.lr=log(1e-6..1e-2)", "seed=0,5", "selection.share=0.5", "selection.halves=true"),
@@ -136,7 +136,7 @@ def test_what_later_starts_change_of_the_plan_is_listed(small: Small, store: Sto
     )
     changed = manifest.write_manifest(more, store, f"{started} --seeds 0,5")
     assert (changed.plan, changed.plan_hash) == (first.plan, first.plan_hash)
-    assert changed.list_deviations() == [
+    assert changed.list_plan_deviations() == [
         "Not as planned: seed: planned [0], now [0, 5].",
         "Not as planned: selection.halves: planned false, now true.",
         "Not as planned: selection.share: planned 0.9, now 0.5.",
@@ -145,4 +145,6 @@ def test_what_later_starts_change_of_the_plan_is_listed(small: Small, store: Sto
         "Not as planned: trials: planned 6, now 7.",
     ]
     moved = changed.model_copy(update={"plan": changed.describe_plan()})
-    assert moved.list_deviations() == ["Not as planned: the plan in the sweep's file was edited: its hash is another."]
+    assert moved.list_plan_deviations() == [
+        "Not as planned: the plan in the sweep's file was edited: its hash is another."
+    ]

@@ -120,7 +120,7 @@ def test_trial_whose_process_nobody_here_sees(
 
 def test_who_drives(store: Storage) -> None:
     path = store.lock("tiny", "0a1b2c3d")
-    with lock.hold_lock(store, path, "python -m platform.sweep tiny"):
+    with lock.hold_sweep_lock(store, path, "python -m platform.sweep tiny"):
         driver = told(store)["driver"]
         assert (driver["pid"], driver["alive"]) == (os.getpid(), True)
         assert lines(store)[2].startswith(f"driven by process {os.getpid()} on {os.uname().nodename} since 20")

@@ -10,7 +10,7 @@ from platform.plan.build import make_plan
 from platform.plan.overrides import apply_overrides
 from platform.state import manifest
 from platform.state.trial_outcomes import read_sweep_state
-from platform.status import summarise_sweep_status
+from platform.status import collect_sweep_status
 from platform.sweep import chosen_trials, prepare, start
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep, tiny
@@ -62,7 +62,7 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
 
 def said(plan: Any, store: Storage) -> str:
     lines: list[str] = []
-    chosen_trials.judge_and_export_chosen(plan, store, lines.append)
+    chosen_trials.judge_and_export_chosen_trials(plan, store, lines.append)
     return "\n".join(lines)
 
 
@@ -73,7 +73,7 @@ def test_the_verdict_is_that_of_the_report_and_of_status(typed: list[str], tmp_p
     assert said(plan, store) == f"verdict: {sentence} Its model: somewhere"
     assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of a start of sweep {plan.name}: ")
     (sweep,) = manifest.find_manifests("own", store)
-    assert summarise_sweep_status(sweep, store)["verdicts"] == {"own": sentence}
+    assert collect_sweep_status(sweep, store)["verdicts"] == {"own": sentence}
     lead, export, *_ = (report.build_report("own", store) / "tables/verdict.md").read_text().splitlines()
     assert lead.startswith(f"Ship trial {plan.trials[0].id()} (")
     assert lead.endswith("): said 0.100, utility 0.460.")
@@ -103,7 +103,7 @@ def test_status_tells_that_none_is_chosen_and_the_end_what_to_type(typed: list[s
     unknown = {"forget_said_any": 0.1, "utility": None}
     plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.4), (0.3, 0.4), metrics=unknown)
     manifest.write_manifest(read_sweep_state(plan, store), store, "python -m platform.sweep own")
-    told = summarise_sweep_status(manifest.find_manifests("own", store)[0], store)["verdicts"]["own"]
+    told = collect_sweep_status(manifest.find_manifests("own", store)[0], store)["verdicts"]["own"]
     assert told.startswith("No verdict: no utility could be measured")
     key, several = plan.trials[1].id(), "python -m platform.sweep own --set seed=0,1"
     assert start.suggest_next_command(plan, several, store).startswith("python -m trainables.export ID ")
@@ -153,7 +153,7 @@ def test_the_chosen_setting_is_attacked_with_all_its_seeds(tmp_path: Path) -> No
     for trial in plan.trials:
         metrics = {"forget_quality": quality[trial.training.lr, trial.seed], "model_utility": 0.5}
         write_result(store, trial.id(), metrics=metrics, halves=[metrics, metrics])
-    chosen = chosen_trials.choose_trials(plan, store)
+    chosen = chosen_trials.choose_trials_of_each_study(plan, store)
     assert {(trial.training.lr, trial.seed) for trial in chosen} == {(1e-3, 0), (1e-3, 1)}
     assert chosen_trials.list_trials_to_attack(plan, store) == [], "no weights"
     for trial in chosen:

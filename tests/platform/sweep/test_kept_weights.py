@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from platform.sweep import chosen_trials, dry_run, start_options
 from tests.support import small_sweep
 from tests.support.starts import finish, write_evaluation, write_result
-from trainables.benchmarks.selection import GoalPoint, pareto_front_ids
+from trainables.benchmarks.selection import TrialGoalGains, find_pareto_front_ids
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
 from trainables.storage.file_names import WEIGHTS
@@ -37,8 +37,10 @@ def keeper(trials: list[Trial], store: Storage, choice: str, rule: Selection | N
     reference = SimpleNamespace(role="original", split=trials[0].benchmark.split, evaluation="original")
     write_evaluation(store, "original", {"forget_quality": -9.0, "model_utility": 0.8})
     studies = {trial.study(): trials for trial in trials}
-    plan: Any = SimpleNamespace(sweep=sweep, trials=trials, references=[reference], trials_by_study=lambda: studies)
-    return chosen_trials.WeightPruner(plan, store, choice)
+    plan: Any = SimpleNamespace(
+        sweep=sweep, trials=trials, references=[reference], group_trials_by_study=lambda: studies
+    )
+    return chosen_trials.WeightDeleter(plan, store, choice)
 
 
 def kept(trials: list[Trial], store: Storage) -> list[int]:
@@ -63,7 +65,7 @@ def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path) -> None:
     steps, other = study(tmp_path / "other", points)
     moving = keeper(steps[:1], other, "pareto")
     for trial in steps:
-        moving.prune_after_trial(trial)
+        moving.delete_weights_after_trial(trial)
     assert kept(steps, other) == kept(trials, store) == [0, 2, 4, 5]
 
 
@@ -78,10 +80,10 @@ def test_a_model_that_another_goes_on_from_stays_until_that_one_is_done(
         update={"target": went_on, "benchmark": trials[0].benchmark.model_copy(update={"split": "forget10"})}
     )
     moving = keeper([trials[0], follower], store, "none")
-    moving.prune_after_trial(trials[0])
+    moving.delete_weights_after_trial(trials[0])
     assert kept(trials, store) == [0]
     write_result(store, follower.id(), status=status, metrics={"forget_quality": -1.0, "model_utility": 0.8})
-    moving.prune_after_trial(follower)
+    moving.delete_weights_after_trial(follower)
     assert kept(trials, store) == left
 
 
@@ -90,8 +92,8 @@ def test_a_model_that_another_goes_on_from_stays_until_that_one_is_done(
         lambda values: [(f"trial{k}", quality, utility) for k, (quality, utility) in enumerate(values)]
     )
 )
-def test_front_is_what_nothing_beats(points: list[GoalPoint]) -> None:
-    front = set(pareto_front_ids(points))
+def test_front_is_what_nothing_beats(points: list[TrialGoalGains]) -> None:
+    front = set(find_pareto_front_ids(points))
     for key, quality, utility in points:
         beaten = any((q > quality and u >= utility) or (q >= quality and u > utility) for _, q, u in points)
         assert (key not in front) == beaten
@@ -106,9 +108,11 @@ def test_forecast_counts_what_a_plan_writes(tmp_path: Path) -> None:
     sizes = '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, '
     (small.models / "full" / "config.json").write_text(sizes + '"vocab_size": 1000}')
     state = small.state(store, "resources.checkpoint_every=5", only=["benchmark.split=forget01"])
-    parts = {choice: dry_run.forecast_disk_use(state, store, choice, 3) for choice in start_options.KEEP_CHOICES}
+    parts = {
+        choice: dry_run.forecast_disk_use(state, store, choice, 3) for choice in start_options.KEEP_WEIGHTS_CHOICES
+    }
     parameters = 2 * 1000 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
-    studies = len(state.plan.trials_by_study())
+    studies = len(state.plan.group_trials_by_study())
     assert parts["all"]["weights"] == 55 * parameters * 4
     assert parts["pareto"]["weights"] == parts["best"]["weights"] == studies * parameters * 4
     assert "weights" not in parts["none"]

@@ -110,9 +110,9 @@ def test_more_seeds_of_a_finished_sweep_need_no_resume(command: Typed, store: St
 def test_spent_budget_of_optuna_is_no_unfinished_sweep(command: Typed, store: Storage, runs: Runs) -> None:
     optuna = [*command, "--strategy", "optuna", "--trials", 2]
     start(*optuna)
-    for trials in runs[-1].plan.trials_by_study().values():
+    for trials in runs[-1].plan.group_trials_by_study().values():
         finish(store, trials[:2])
-    meant = sum(min(2, len(trials)) for trials in runs[-1].plan.trials_by_study().values())
+    meant = sum(min(2, len(trials)) for trials in runs[-1].plan.group_trials_by_study().values())
     assert manifest.find_manifests("tofu_tiny", store)[0].planned_trials == meant < len(runs[-1].plan.trials)
     start(*optuna)
     assert len(runs) == 2
@@ -127,7 +127,7 @@ def test_interrupt_prints_the_command_that_goes_on(
         signal.raise_signal(number)
         return 0
 
-    monkeypatch.setattr(driver, "run_plan", interrupted)
+    monkeypatch.setattr(driver, "run_plan_and_report", interrupted)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     command = ["tofu_tiny", "--storage", str(tmp_path / "runs of mine"), *small.flags()]
     for more in ([], ["--resume"], ["--new"], ["--retry-failed", "--reason", "failed"]):
@@ -144,7 +144,7 @@ def test_second_driver_is_refused_before_anything_else(command: Typed, store: St
     finish(store, runs[-1].plan.trials[:3])
     path = store.lock("tofu_tiny", runs[-1].plan.hash)
     assert not path.exists()
-    with lock.hold_lock(store, path, "the first one"):
+    with lock.hold_sweep_lock(store, path, "the first one"):
         for more in ([], ["--new"]):
             refused = refuse(*command, *more)
             running = f"error: sweep {runs[-1].plan.name} is being run by process {os.getpid()} on "
@@ -157,7 +157,7 @@ def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
     small: Small, store: Storage, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another driver finishes between this one's plan and its lock."""
-    real, locks = lock.hold_lock, []
+    real, locks = lock.hold_sweep_lock, []
 
     @contextlib.contextmanager
     def late(store: Storage, path: Path, command: str) -> Iterator[None]:
@@ -167,7 +167,7 @@ def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
             locks.append(path.is_file())
             yield
 
-    monkeypatch.setattr(lock, "hold_lock", late)
+    monkeypatch.setattr(lock, "hold_sweep_lock", late)
     start("tofu_tiny", "--storage", store.root, *small.flags())
     assert runs[-1].remaining == list(runs[-1].plan.trials[40:])
     assert locks == [True]

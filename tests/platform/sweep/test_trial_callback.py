@@ -15,7 +15,7 @@ from rich.console import Console
 
 from platform.state.limits import SweepStopper
 from platform.sweep import trial_callback
-from platform.sweep.trial_callback import ProgressScreen, TrialCallback, TrialCounts
+from platform.sweep.trial_callback import ProgressScreen, SweepCallback, SweepProgress
 from tests.support import machines, starts
 from tests.support.starts import write_progress
 from tests.support.tracked_store import TRIALS
@@ -42,11 +42,11 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ObjectStorag
 
 
 @pytest.fixture
-def reporter(copies: list[ObjectStorage]) -> TrialCallback:
-    keeper: Any = SimpleNamespace(prune_after_trial=lambda ended: None)
+def reporter(copies: list[ObjectStorage]) -> SweepCallback:
+    keeper: Any = SimpleNamespace(delete_weights_after_trial=lambda ended: None)
     mirror: Any = SimpleNamespace(running={}, log_trial_result=lambda key, result: None)
-    counts = TrialCounts(name="tiny", total=1, slots=1)
-    return TrialCallback(counts, copies[0], mirror, SweepStopper(), keeper, ProgressScreen(Console()))
+    counts = SweepProgress(name="tiny", total=1, slots=1)
+    return SweepCallback(counts, copies[0], mirror, SweepStopper(), keeper, ProgressScreen(Console()))
 
 
 def finish(store: ObjectStorage) -> dict[str, bytes]:
@@ -77,7 +77,7 @@ def busy_once(store: ObjectStorage) -> None:
     store.files = Busy(kept)
 
 
-def die(reporter: TrialCallback) -> None:
+def die(reporter: SweepCallback) -> None:
     kept = SimpleNamespace(metric_analysis={}, metric_n_steps={})
     config = {"trial": CONFIG.model_dump_json()}
     trial = SimpleNamespace(trial_id="1", config=config, last_result={}, run_metadata=kept, error_file=None)
@@ -88,7 +88,7 @@ def die(reporter: TrialCallback) -> None:
 
 
 def test_a_result_that_cannot_be_seen_is_not_written_over(
-    copies: list[ObjectStorage], reporter: TrialCallback, capsys: pytest.CaptureFixture[str]
+    copies: list[ObjectStorage], reporter: SweepCallback, capsys: pytest.CaptureFixture[str]
 ) -> None:
     driver, worker = copies
     before = finish(worker)
@@ -101,7 +101,7 @@ def test_a_result_that_cannot_be_seen_is_not_written_over(
     assert driver.result(KEY) == worker.result(KEY)
 
 
-def test_a_trial_whose_process_died_is_recorded(reporter: TrialCallback, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trial_whose_process_died_is_recorded(reporter: SweepCallback, capsys: pytest.CaptureFixture[str]) -> None:
     die(reporter)
     assert (reporter.store.result(KEY) or {})["error"]["message"] == "its process died"
     assert f"trials/{KEY}/{RESULT}" in held(reporter.store)  # type: ignore[arg-type]
@@ -113,7 +113,7 @@ def full(path: Path, *content: object) -> None:
 
 
 def test_a_failure_that_cannot_be_recorded_stops_the_sweep(
-    reporter: TrialCallback, store: Storage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    reporter: SweepCallback, store: Storage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The disk takes nothing more: the trial stays missing, so that --resume runs it."""
     monkeypatch.setattr(atomic_files, "write_redacted_text", full)
@@ -128,13 +128,16 @@ def test_a_failure_that_cannot_be_recorded_stops_the_sweep(
     assert capsys.readouterr().err == told
 
 
-SWEEP = TrialCounts("tiny-0a1b2c3d", total=20, slots=2, done=3, running={"a": ("gru on npo forget05", 0.0)})
+SWEEP = SweepProgress("tiny-0a1b2c3d", total=20, slots=2, done=3, running={"a": ("gru on npo forget05", 0.0)})
 
 
 def test_a_trial_that_ended_early_says_why() -> None:
     metrics = {"forget_said_any": 0.1, "utility": 0.95}
     result = {"status": "finished", "config": {"benchmark": {"name": "own"}}, "metrics": metrics}
-    told = [trial_callback.describe_outcome(result | {"training": more}) for more in ({}, {"ended": "nothing is left"})]
+    told = [
+        trial_callback.describe_trial_outcome(result | {"training": more})
+        for more in ({}, {"ended": "nothing is left"})
+    ]
     assert told == ["said 0.100, utility 0.950", "said 0.100, utility 0.950; nothing is left"]
 
 
@@ -152,7 +155,7 @@ def test_bars_show_trials_steps_and_times(store: Storage) -> None:
     assert lines[0].endswith(" done 3 | running 13 | failed 0 | left 4")
     assert lines[1].endswith(" training | 5/20 | 20 s | 45 s")
     assert lines[2].endswith(" starting")
-    assert len(lines) == 1 + trial_callback.MAX_TRIALS_SHOWN
+    assert len(lines) == 1 + trial_callback.MAX_TRIAL_BARS
 
 
 def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.MonkeyPatch, store: Storage) -> None:
@@ -167,7 +170,7 @@ def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.Monkey
     write_progress(store, "a", last_look="at last")
     screen.show(SWEEP, store)
     monkeypatch.setattr(trial_callback, "PLAIN_LINE_SECONDS", 99.0)
-    screen.show(TrialCounts("tiny", total=10, slots=2, done=10), store, last=True)
+    screen.show(SweepProgress("tiny", total=10, slots=2, done=10), store, last=True)
     screen.print_line("[bold] :smile: longer than the window is wide")
     assert out.getvalue().splitlines() == [
         "done 3 | running 1 | failed 0 | left 16",

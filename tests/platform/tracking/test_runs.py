@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from platform.tracking import __main__ as command
-from platform.tracking.__main__ import log_sweep_to_mlflow
+from platform.tracking.__main__ import sync_sweep_to_mlflow
 from platform.tracking.mirror import start_mlflow_mirror
 from platform.tracking.runs import open_mlflow_runs
 from tests.support.starts import assert_refused, invoke
@@ -49,7 +49,7 @@ def tracked(tmp_path_factory: pytest.TempPathFactory) -> Storage:
     store = write_store(tmp_path_factory.mktemp("tracking"))
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        assert log_sweep_to_mlflow(write_sweep(store), store) == 4
+        assert sync_sweep_to_mlflow(write_sweep(store), store) == 4
     return store
 
 
@@ -64,7 +64,7 @@ def copied(tracked: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     shutil.copytree(tracked.root, tmp_path / "copy")
     copy = Storage(tmp_path / "copy")
-    log_sweep_to_mlflow(write_sweep(copy), copy)  # an experiment of its own: MLflow moves no files
+    sync_sweep_to_mlflow(write_sweep(copy), copy)  # an experiment of its own: MLflow moves no files
     return copy, client_of(copy)
 
 
@@ -163,13 +163,13 @@ def test_durations_are_those_of_the_trials(copied: Copied) -> None:
     progress, last = write_progress(store, 1), datetime.fromisoformat("2026-11-20T10:00:30+00:00").timestamp()
     runs.log_curves(TRIAL)
     atomic_files.write_json(progress.path, (atomic_files.read_json(progress.path) or {}) | {"beat": last})
-    log_sweep_to_mlflow(write_sweep(store), store)
+    sync_sweep_to_mlflow(write_sweep(store), store)
     for _ in range(2):
         parent, killed = parent_of(client).info, run_of(client, "missing").info
         assert (killed.status, parent.status) == ("KILLED", "KILLED")
         assert parent.end_time == killed.end_time == 1000 * last
         assert parent.end_time - parent.start_time == 3_630_000  # the sweep was made at 9
-        log_sweep_to_mlflow(write_sweep(store), store)
+        sync_sweep_to_mlflow(write_sweep(store), store)
 
 
 def test_trials_that_ran_again_have_one_run_without_traces_of_the_first(copied: Copied) -> None:
@@ -178,7 +178,7 @@ def test_trials_that_ran_again_have_one_run_without_traces_of_the_first(copied: 
     number = len(all_runs(client))
     for name in ("failed", "rectified"):
         write_result(store, TRIALS[name], "finished", started=LATER)
-    log_sweep_to_mlflow(write_sweep(store).model_copy(update={"trial_budget": 4}), store)
+    sync_sweep_to_mlflow(write_sweep(store).model_copy(update={"trial_budget": 4}), store)
     assert len(all_runs(client)) == number
     for name in ("failed", "rectified"):
         run = run_of(client, name)
@@ -196,7 +196,7 @@ def test_a_sweep_that_is_logged_again_changes_nothing_and_doubled_runs_become_on
     for run in (run_of(client, "finished"), run_of(client, "failed"), parent_of(client)):
         client.create_run(run.info.experiment_id, tags=run.data.tags)
     assert len(all_runs(client)) == len(before) + 1 + 3
-    assert log_sweep_to_mlflow(write_sweep(store), store) == 4
+    assert sync_sweep_to_mlflow(write_sweep(store), store) == 4
     assert everything(client) == before
     again = parent_of(client)
     assert (again.info.run_id, again.data.tags) == (parent.info.run_id, parent.data.tags)
@@ -231,7 +231,7 @@ def test_another_attempt_of_a_killed_trial_has_a_run_of_its_own(copied: Copied) 
     first.log_curves(TRIAL)
     dead = (atomic_files.read_json(progress.path) or {}) | {"born": 0.0}
     atomic_files.write_json(progress.path, dead)
-    log_sweep_to_mlflow(sweep, store)
+    sync_sweep_to_mlflow(sweep, store)
     second = open_mlflow_runs(sweep, store)
     second.log_curves(TRIAL)
     assert run_of(client, "missing").info.status == "KILLED"
@@ -252,13 +252,13 @@ def test_report_and_kept_weights_are_shown(copied: Copied) -> None:
     for name in ("figures/tradeoff.svg", "index.html"):
         (report / name).parent.mkdir(parents=True, exist_ok=True)
         (report / name).write_text("<p>A report.</p>")
-    log_sweep_to_mlflow(write_sweep(store), store)
+    sync_sweep_to_mlflow(write_sweep(store), store)
     run, parent = run_of(client, "finished"), parent_of(client).info.run_id
     assert run.data.tags["checkpoint"] == folder.as_uri()
     assert "checkpoint" not in run_of(client, "rectified").data.tags
     assert {item.path for item in client.list_artifacts(parent, "report")} == {"report/figures", "report/index.html"}
     folder.rmdir()
-    log_sweep_to_mlflow(write_sweep(store), store)
+    sync_sweep_to_mlflow(write_sweep(store), store)
     assert run_of(client, "finished").data.tags["checkpoint"] == ""
 
 
@@ -280,7 +280,7 @@ def test_runs_whose_files_would_lie_elsewhere_are_left_alone(copied: Copied, tmp
     for change in (f"'{tmp_path}/elsewhere/' || run_uuid", f"'{store.root}/mlartifacts/../../elsewhere/' || run_uuid"):
         with contextlib.closing(sqlite3.connect(store.root / "mlflow.db")) as database, database:
             database.execute(f"UPDATE runs SET artifact_uri = {change}")
-        assert log_sweep_to_mlflow(write_sweep(store), store) == 4
+        assert sync_sweep_to_mlflow(write_sweep(store), store) == 4
         assert not (tmp_path / "elsewhere").exists()
 
 
@@ -289,8 +289,8 @@ def test_a_database_is_whole_or_named(tmp_path: Path) -> None:
     store = write_store(tmp_path)
     half = store.root / "sweeps" / ".mlflow.db"
     half.write_bytes(b"half")
-    assert log_sweep_to_mlflow(write_sweep(store), store) == 4
+    assert sync_sweep_to_mlflow(write_sweep(store), store) == 4
     assert not half.exists()
     (store.root / "mlflow.db").write_bytes(b"not a database")
     with pytest.raises(InputError, match=r"mlflow.db: .*file is not a database; if it is a damaged file, remove that"):
-        log_sweep_to_mlflow(write_sweep(store), store)
+        sync_sweep_to_mlflow(write_sweep(store), store)

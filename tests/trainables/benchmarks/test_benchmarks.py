@@ -8,13 +8,13 @@ from pydantic import ValidationError
 from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
-from trainables.config.types import benchmark_names
+from trainables.config.types import list_benchmark_names
 
 
 def test_benchmarks_are_found_by_name_and_have_goals() -> None:
     """Removal comes first, one goal of retention last."""
-    assert benchmark_names() == ("muse", "own", "tofu", "wmdp")
-    for name in benchmark_names():
+    assert list_benchmark_names() == ("muse", "own", "tofu", "wmdp")
+    for name in list_benchmark_names():
         assert benchmarks.get_benchmark(name).name == name
         sides = [goal.side for goal in benchmarks.get_benchmark(name).GOALS]
         assert sides == ["removal"] * (len(sides) - 1) + ["retention"]

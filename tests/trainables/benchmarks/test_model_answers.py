@@ -119,7 +119,7 @@ def test_neighbours_are_balanced_with_the_answers(neighbours: int) -> None:
     """They are at least a third of the rows and at most half; the first tokens of an answer count."""
     answers = [OwnRow(f"Ask {k}?", "A poem.", labels=64, neutral=True) for k in range(160)]
     near = [OwnRow(f"Where is {k}?", "Here.") for k in range(neighbours)]
-    *repeated, last = row_files.repeat_rows_beside_answers([*near, *answers])
+    *repeated, last = row_files.balance_rows_with_model_answers([*near, *answers])
     assert last == replace(answers[-1], labels=model_answers.TRAINED_TOKENS)
     times = [sum(row == one for row in repeated) for one in near]
     assert len(set(times)) == 1
@@ -131,7 +131,7 @@ def test_rows_without_need_of_it_are_not_balanced() -> None:
     answers = [OwnRow(f"Ask {k}?", "A poem.", labels=64, neutral=True) for k in range(3)]
     many = [OwnRow(f"Where is {k}?", "Here.") for k in range(3)]
     for rows in ([], answers, many, [*many, *answers], [many[0], OwnRow(None, "A text."), *answers]):
-        assert row_files.repeat_rows_beside_answers(rows) is rows
+        assert row_files.balance_rows_with_model_answers(rows) is rows
 
 
 def test_answers_are_kept_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_an_answer_that_was_cut_has_no_end_to_learn(target: Path, files: dict[st
     place = Path(benchmark.places["answers"])
     tiny.write_rows(place, [{"question": f"Ask {k}?", "answer": "a" * (3 if k % 2 else 300)} for k in range(10)])
     _, retain = own_rows.OWN.training_examples(benchmark, tiny.tokenizer(), 512)
-    assert [(row.answer_tokens, row.ending) for row in retain[:2]] == [(4, 1), (64, 0)]
+    assert [(row.answer_token_count, row.ending) for row in retain[:2]] == [(4, 1), (64, 0)]
 
 
 def test_answers_that_tell_what_an_earlier_request_forgot_are_not_retained(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_own_words_take_the_place_of_an_answer_where_they_name_its_fact(
     most = model_answers.TRAINED_TOKENS
     assert near[0] == near[2] == found[0].keep_first_labels(most)
     assert near[1] == near[3] == plain[1]
-    assert [row.answer_tokens for row in near[4:]] == [most] * 4
+    assert [row.answer_token_count for row in near[4:]] == [most] * 4
 
 
 @pytest.mark.parametrize(("targets", "asked"), [("rows", 0), ("own", 2), ("fact", 2)])

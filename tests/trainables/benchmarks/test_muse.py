@@ -98,7 +98,7 @@ def test_every_record_equals_a_naive_one(data: Path, dialect: Any) -> None:
         assert row["min_k"] == pytest.approx(-np.sort(losses)[-int(0.4 * len(losses)) :].mean(), rel=1e-5)
     removed = -found["verbmem_f"], -found["knowmem_f"]  # type: ignore[operator]
     assert benchmarks.orient_goal_values("muse", found) == (*removed, found["knowmem_r"])
-    kept = evaluation.evaluation_document(benchmark, found, records)
+    kept = evaluation.make_evaluation_document(benchmark, found, records)
     assert MUSE.read_reference(kept, benchmark, "here") == found["privleak_auc"]
     (other,) = {*DIALECTS} - {dialect}
     with pytest.raises(InputError, match=f"was made with dialect '{dialect}', this evaluation has '{other}'"):

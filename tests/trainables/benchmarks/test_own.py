@@ -13,7 +13,7 @@ from tests.support.families import generate_alone, losses_and_hits
 from tests.support.own_rows import OWN, on
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_adapter, metrics
-from trainables.benchmarks.base import RETAIN_MODEL_ITSELF
+from trainables.benchmarks.base import TARGET_IS_OWN_REFERENCE
 from trainables.benchmarks.own import kept_answers, row_files, row_scores
 from trainables.benchmarks.own.facts import OwnRow
 from trainables.common.errors import InputError
@@ -33,9 +33,9 @@ def test_training_rows_are_questions_and_blocks(files: dict[str, Path]) -> None:
     asked = make_encoder("plain", tokenizer).encode(pairs, max_length=64)
     assert list(forget[:4]) == asked
     assert list(forget[4:]) == [
-        block for r in raw[4:] for block in text_blocks.split_text(tokenizer, r["text"], 64, "")
+        block for r in raw[4:] for block in text_blocks.split_text_into_blocks(tokenizer, r["text"], 64, "")
     ]
-    assert len(retain) == 5 + len(text_blocks.split_text(tokenizer, tiny.text(70, 20), 64, ""))
+    assert len(retain) == 5 + len(text_blocks.split_text_into_blocks(tokenizer, tiny.text(70, 20), 64, ""))
     text = tokenizer.decode(forget[0].input_ids, skip_special_tokens=True)
     assert text == f"Question: Where is the amber?\nAnswer:\n{raw[0]['answer']}"
 
@@ -105,7 +105,7 @@ def test_a_long_text_is_measured_in_blocks_and_a_long_answer_is_cut() -> None:
     cut = row_scores.cut_rows_into_items(encoder, "forget", [OwnRow(None, "x" * 5000)], 3)
     assert [item.block for item in cut] == [0, 3, 6]
     (item,) = row_scores.cut_rows_into_items(encoder, "forget", [OwnRow("q" * 600, "y" * 700)], None)
-    assert (item.example.answer_tokens, item.example.ending) == (512, 0)
+    assert (item.example.answer_token_count, item.example.ending) == (512, 0)
 
 
 def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any, measured: Any, tmp_path: Path) -> None:
@@ -117,19 +117,21 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     OWN.check_settings(benchmark)
     OWN.check_rows(benchmark)
     assert OWN.hub_requirements(benchmark) == ()
-    found, records = evaluation.evaluate(taught, tiny.tokenizer(), benchmark, RETAIN_MODEL_ITSELF, token_budget=8192)
+    found, records = evaluation.evaluate(
+        taught, tiny.tokenizer(), benchmark, TARGET_IS_OWN_REFERENCE, token_budget=8192
+    )
     assert len({tuple(record) for record in records}) == 1, "rows of all kinds have all columns"
     plain, _ = measured
     assert (found["mmlu_questions"], found["wmdp_bio_questions"]) == (8, 6)
     assert {name: value for name, value in found.items() if name in plain} == plain
-    target = evaluation.evaluation_document(benchmark, found, records)
+    target = evaluation.make_evaluation_document(benchmark, found, records)
     target |= {"mmlu": 2 * target["mmlu"], "wmdp_bio": min(0.1, target["wmdp_bio"])}
     with pytest.raises(InputError, match=r"^F was made with tasks '\[\]', this evaluation has "):
-        OWN.read_reference(evaluation.evaluation_document(on(files), *measured), benchmark, "F")
+        OWN.read_reference(evaluation.make_evaluation_document(on(files), *measured), benchmark, "F")
     utility = kept_answers.compute_kept_utility(found, target, benchmark.tasks)
     assert utility == pytest.approx(metrics.harmonic_mean([1.0, 0.5, 1.0])), "at most 1"
     target |= {"mmlu": 1.0, "wmdp_bio": 0.05}
-    first, _ = benchmarks.aggregate_each_half(benchmark, records, target) or ({}, {})
+    first, _ = benchmarks.compute_metrics_of_each_half(benchmark, records, target) or ({}, {})
     assert first["utility"] == pytest.approx(metrics.harmonic_mean([1.0, float(first["mmlu"] or 0)]))
     assert (first["forget_rows"], first["holdout_rows"]) == (3, 2)
 
@@ -143,13 +145,13 @@ def test_tasks_are_those_of_lm_eval_that_are_best_high(files: dict[str, Path], t
         OWN.measure(None, tiny.tokenizer(), low, None, token_budget=8192)  # no model is asked
     from lm_eval.tasks import TaskManager
 
-    assert lm_eval_adapter.list_task_files().keys() == set(TaskManager().all_subtasks)
+    assert lm_eval_adapter.map_task_names_to_files().keys() == set(TaskManager().all_subtasks)
 
 
 def test_a_quick_look_is_at_rows_that_are_measured_whole(files: dict[str, Path], taught: Any, measured: Any) -> None:
     """Evenly spaced rows of each set that goals are made of; what is kept of them is of the same rows' target."""
     _, whole = measured
-    reference = {kept_answers.TARGET_SCORES: kept_answers.list_target_scores(whole)}
+    reference = {kept_answers.TARGET_SCORES_FIELD: kept_answers.list_target_scores(whole)}
     found, records = OWN.measure_some_rows(taught, tiny.tokenizer(), on(files), reference, token_budget=8192, most=2)
     assert [(row["task"], row["index"]) for row in records] == [
         ("forget", 0),

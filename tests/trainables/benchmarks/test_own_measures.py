@@ -16,7 +16,7 @@ from trainables.benchmarks.measures.published import MEASURES, extraction_streng
 from trainables.benchmarks.own import kept_answers, row_scores
 from trainables.config.settings import Benchmark
 
-WORDS = metrics.AnyScriptTokenizer(PorterStemmer().stem)
+WORDS = metrics.RougeAnyScriptTokenizer(PorterStemmer().stem)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
@@ -43,18 +43,20 @@ def test_what_is_kept_is_a_share_of_what_the_target_says() -> None:
     target = kept_answers.list_target_scores(before)
     after = [*asked("retain", [1.0, 0.0, 1.0], [0.1] * 3), *asked("other", [1.0, 0.0], [0.4, 0.9])]
     for records, shares, utility in ((before, (1.0, 1.0), 1.0), (after, (0.5, 0.5), 0.5)):
-        kept_answers.score_answers_to_keep(records, target)
+        kept_answers.add_kept_shares(records, target)
         found = row_scores.aggregate_metrics(Benchmark(name="own"), records)
         assert (found["retain_kept"], found["other_kept"]) == shares
         assert (found["retain_known"], found["other_known"]) == (2, 1)
         assert kept_answers.compute_kept_utility(found, target, ()) == pytest.approx(utility)
         parts = own.OwnBenchmark().utility_by_row(Benchmark(name="own"), records)
-        assert significance.harmonic_utility(parts) == utility
+        assert significance.compute_utility_from_rows(parts) == utility
     assert "membership_loss_auc" not in found, "without hold-out rows"
     assert kept_answers.compute_kept_utility({"retain_kept": 0.9}, target, ()) == 0.9, "18 of 20"
     assert kept_answers.compute_kept_utility(found, None, ()) is None
     assert kept_answers.compute_kept_utility(found | {"mmlu": None}, {"mmlu": 0.4}, ("mmlu",)) is None
-    (warning,) = kept_answers.explain_unmeasured_sets({kept_answers.TARGET_SCORES: target | {"retain": [[None, 0.01]]}})
+    (warning,) = kept_answers.explain_unmeasured_sets(
+        {kept_answers.TARGET_SCORES_FIELD: target | {"retain": [[None, 0.01]]}}
+    )
     low = {"metrics": {"mmlu": 0.04, "arc": 0.4}, "benchmark": {"tasks": ["mmlu", "arc"]}}
     told = ["mmlu: the target model scores 0.04, below 0.1: the utility leaves the task out"]
     assert kept_answers.explain_unmeasured_sets(low) == told

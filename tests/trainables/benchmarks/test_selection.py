@@ -22,7 +22,7 @@ CANDIDATES = st.lists(st.tuples(st.none() | VALUES, VALUES), max_size=7).map(
 @given(candidates=CANDIDATES, original=st.none() | VALUES, share=st.sampled_from([0.5, 0.9, 1.0]))
 def test_utility_floor(candidates: list[Candidate], original: float | None, share: float) -> None:
     """Nobody above the bar removes more; where nobody is above it, nobody keeps more."""
-    found = selection.pick_candidate(reversed(candidates), original, Selection(share=share))
+    found = selection.pick_best_candidate(reversed(candidates), original, Selection(share=share))
     if found is None:
         assert not candidates
         return
@@ -41,7 +41,7 @@ def test_utility_floor(candidates: list[Candidate], original: float | None, shar
 def test_a_share_of_nothing_is_no_bar() -> None:
     """A target model of utility 0 would let a destroyed model pass; that is said, and only where it counts."""
     destroyed, sound = Candidate("a", 1.0, 0.0), Candidate("b", 0.2, 0.3)
-    assert selection.pick_candidate([destroyed, sound], 0.0, Selection()) == sound
+    assert selection.pick_best_candidate([destroyed, sound], 0.0, Selection()) == sound
     told = [selection.explain_missing_utility_bar(utility, Selection()) for utility in (0.0, None, 0.3)]
     assert ["utility is 0, so" in told[0], "is not known, so" in told[1], told[2]] == [True, True, ""]
     assert selection.explain_missing_utility_bar(0.0, Selection(rule="highest_removal")) == ""
@@ -61,7 +61,7 @@ def test_removal_is_the_mean_over_its_goals() -> None:
 def test_halves_are_evaluations_of_every_other_row() -> None:
     """TOFU's metrics on the rows 0, 2, ... are those of an evaluation that was asked nothing else."""
     records, retained = invented(1), tofu.aggregates.truth_ratios(invented(2), "forget", 0.0)
-    found = benchmarks.aggregate_each_half(Benchmark(), records, tofu.aggregates.Reference(retained))
+    found = benchmarks.compute_metrics_of_each_half(Benchmark(), records, tofu.aggregates.Reference(retained))
     assert found is not None
     for which, half in enumerate(found):
         alone = [row for row in records if row["index"] % 2 == which]
@@ -70,14 +70,17 @@ def test_halves_are_evaluations_of_every_other_row() -> None:
         )
     counted = [half["forget_rows"] or 0 for half in found]
     assert sum(counted) == sum(row["task"] == "forget" for row in records)
-    assert benchmarks.aggregate_each_half(Benchmark(), [row for row in records if row["index"] == 0], None) is None
+    assert (
+        benchmarks.compute_metrics_of_each_half(Benchmark(), [row for row in records if row["index"] == 0], None)
+        is None
+    )
 
 
 def test_wmdp_halves_weigh_questions_alike() -> None:
     """Two subjects of MMLU with three and one questions in the half: lm-eval's mean over all four."""
     tasks = {"wmdp_bio": [1, 0, 1, 1], "wmdp_cyber": [0, 0], "mmlu_virology": [1, 0, 1, 0, 1, 1], "mmlu_law": [0, 1]}
     records = [{"task": t, "index": k, "correct": bool(v)} for t, all_of in tasks.items() for k, v in enumerate(all_of)]
-    found = benchmarks.aggregate_each_half(Benchmark(name="wmdp", split="bio"), records, None)
+    found = benchmarks.compute_metrics_of_each_half(Benchmark(name="wmdp", split="bio"), records, None)
     assert found is not None
     assert found[0] == {
         "wmdp_bio": 1.0, "wmdp_bio_questions": 2, "wmdp_cyber": 0.0, "wmdp_cyber_questions": 1,

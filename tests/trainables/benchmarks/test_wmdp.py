@@ -29,7 +29,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, name in enumerate(CORPORA):
         found = [{"text": tiny.text(10 * number + k, 15)} for k in range(5)]
         tiny.write_rows(folder / f"{name}.jsonl", [*found, {"text": "a" * 50}])
-    for number, name in enumerate(wmdp.QUESTION_CONFIGS.values()):
+    for number, name in enumerate(wmdp.CONFIG_BY_QUESTION_TASK.values()):
         tiny.write_rows(folder / f"questions/{name}/test.json", tiny.choices(6, number))
     for subject, count in SUBJECTS.items():
         tiny.write_rows(folder / f"mmlu/{subject}/test.json", tiny.choices(count, count))

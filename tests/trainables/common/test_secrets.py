@@ -119,7 +119,7 @@ def test_failing_trial_writes_and_prints_no_secret(
     message = event["result"]["error"]["message"]
     assert message.startswith("RuntimeError: 401 for http://***@127.0.0.1:9 with ***, ")
     other = config.model_copy(update={"seed": 1})
-    record.write_failure(other, store, f"the actor died: {SERVER}, {SECRETS['HF_TOKEN']}")
+    record.write_failed_trial(other, store, f"the actor died: {SERVER}, {SECRETS['HF_TOKEN']}")
     assert len(list(store.root.rglob("error.txt"))) == 2
     assert files_with_secrets(store.root) == []
 
@@ -129,7 +129,7 @@ def test_kept_command_has_no_secret(
 ) -> None:
     """As the lock, the sweep's file and the advice to resume get it."""
     given: list[str] = []
-    monkeypatch.setattr(start, "run_plan", lambda state, store, command, options: given.append(command) or 0)
+    monkeypatch.setattr(start, "run_plan_and_report", lambda state, store, command, options: given.append(command) or 0)
     monkeypatch.setattr("sys.argv", ["sweep", "tofu_tiny", "--address", f"ray://somebody:{PASSWORD}@host:1"])
     assert start.run_sweep_under_lock(small.state(store), store, StartOptions()) == 0
     assert given == ["python -m platform.sweep tofu_tiny --address 'ray://***@host:1'"]

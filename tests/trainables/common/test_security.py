@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from analysis.figures.style import save_figure_and_points
 from analysis.load import trials as loaded
-from analysis.tables.markdown_latex import Cell, Table, to_latex
+from analysis.tables.markdown_latex import PrintedTable, TableCell, to_latex
 from tests.support import tracked_store
 from tests.support.starts import invoke
 from tests.support.sweep_store import write_sweep, write_trial
@@ -76,8 +76,8 @@ def test_writers_keep_to_their_folder_and_their_format(tmp_path: Path) -> None:
         save_figure_and_points(Figure(), tmp_path / "figures", "dynamics-x/../../NAME", pd.DataFrame())
     assert list(tmp_path.iterdir()) == []
     text = r"\write18{id} $x$ ^~#%&_"
-    cells = pd.DataFrame([[Cell(text)]], index=[text], columns=pd.MultiIndex.from_tuples([("a", "b")]))
-    tex = to_latex(Table(cells, (text,)))
+    cells = pd.DataFrame([[TableCell(text)]], index=[text], columns=pd.MultiIndex.from_tuples([("a", "b")]))
+    tex = to_latex(PrintedTable(cells, (text,)))
     escaped = r"\textbackslash{}write18\{id\} \$x\$ \textasciicircum{}\textasciitilde{}\#\%\&\_"
     assert (tex.count(escaped), tex.count(r"\write18")) == (3, 0)
     assert escape_markdown("![a](http://b) <img>") == r"\!\[a\](http://b) \<img\>"

@@ -113,7 +113,7 @@ TEMPLATE = "model/chat_template.jinja"
 def test_rows_and_models(
     name: str, content: Any, said: str, given: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deadlines, "TEMPLATE_TIMEOUT", 2.0)
+    monkeypatch.setattr(deadlines, "TEMPLATE_RENDER_TIMEOUT", 2.0)
     make: Any = content if callable(content) else write
     file: Path = make(folder.parent / name, content)
     changed = {"target": folder} if file.parent == folder else {"forget": file}
@@ -156,7 +156,7 @@ def test_an_end_token_that_the_model_alone_names(given: Path, folder: Path) -> N
 
 def test_a_fingerprint_is_of_all_that_a_tokenizer_reads(folder: Path) -> None:
     """A template called `default` counts in the place of chat_template.jinja; files elsewhere are refused."""
-    hashes = fingerprints.hash_model, fingerprints.hash_tokenizer_files, fingerprints.hash_folder
+    hashes = fingerprints.hash_model_folder, fingerprints.hash_tokenizer_files, fingerprints.hash_folder
     before = {one(folder) for one in hashes}
     write(folder / "additional_chat_templates" / "default.jinja", b"x")
     assert before.isdisjoint(one(folder) for one in hashes)
@@ -176,16 +176,16 @@ def test_settings_that_change_greedy_answers_are_told(given: Path, folder: Path)
 def test_a_large_file_is_hashed_whole_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept counts until the file is written again."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(fingerprints, "MIN_REMEMBERED_BYTES", 2**20)
+    monkeypatch.setattr(fingerprints, "MIN_CACHED_HASH_FILE_BYTES", 2**20)
     file = write(tmp_path / "model.safetensors", bytes(2**27))
-    first = fingerprints.hash_model(tmp_path)
+    first = fingerprints.hash_model_folder(tmp_path)
     (kept,) = (tmp_path / "cache" / "unlearn").iterdir()
     kept.write_bytes(bytes(32))
-    assert fingerprints.hash_model(tmp_path) != first
+    assert fingerprints.hash_model_folder(tmp_path) != first
     with file.open("r+b") as stream:
         stream.seek(2**21 + 5)  # between the places that were looked at
         stream.write(b"x")
-    assert len({first, fingerprints.hash_model(tmp_path)}) == 2
+    assert len({first, fingerprints.hash_model_folder(tmp_path)}) == 2
     assert len(list((tmp_path / "cache" / "unlearn").iterdir())) == 2
 
 

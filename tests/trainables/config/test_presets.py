@@ -80,7 +80,7 @@ STATED: dict[str, Any] = {
 @pytest.mark.parametrize("preset", get_args(Objective.model_fields["preset"].annotation))
 def test_what_is_stated_overrides_the_preset(preset: Any, method: str) -> None:
     """Zero is a statement too, and a statement beats what a preset says of one split."""
-    assert set(STATED) == set(asdict(method_constants.Constants()))
+    assert set(STATED) == set(asdict(method_constants.ObjectiveConstants()))
     every = method_constants.resolve_constants(method, Objective(preset=preset, **STATED), "forget10")
     assert asdict(every) == STATED
     plain = asdict(method_constants.resolve_constants(method, Objective(preset=preset), "forget10"))

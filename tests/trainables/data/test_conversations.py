@@ -245,7 +245,7 @@ def test_texts_have_one_start_and_no_end(kind: str, bos: str | None, adds: bool)
     """Also where start and end are the same token, and also behind the first block."""
     tokenizer = build(kind, (), bos=bos, eos="</s>", adds_bos=adds)
     text = "In Kerrin, in 1974. " * 20
-    plain = text_blocks.split_text(tokenizer, text, 32, "here")
+    plain = text_blocks.split_text_into_blocks(tokenizer, text, 32, "here")
     start = [tokenizer.bos_token_id] if adds else []
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     if adds:

@@ -84,7 +84,7 @@ def test_version_goes_with_the_text_and_a_seed_changes_every_file(folder: Path, 
 @settings(max_examples=6)
 @given(
     authors=st.integers(1, fictional.MAX_AUTHORS // 10).map(lambda tens: 10 * tens),
-    questions=st.integers(1, fictional.MAX_QUESTIONS),
+    questions=st.integers(1, fictional.MAX_QUESTIONS_PER_AUTHOR),
     seed=st.integers(0, 2**32),
 )
 def test_questions_and_names_are_unique(

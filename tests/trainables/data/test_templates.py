@@ -104,7 +104,7 @@ def test_nothing_of_the_answer_is_lost_and_nothing_of_the_prompt_leaks(
     assert spelled(tokenizer, ids[start:]).endswith(scored.encode())
     assert ids[-1] == tokenizer.eos_token_id
     assert ids.count(tokenizer.eos_token_id) == 1
-    assert example.answer_tokens == len(ids) - start
+    assert example.answer_token_count == len(ids) - start
 
 
 def test_an_answers_first_characters_may_be_in_no_token() -> None:

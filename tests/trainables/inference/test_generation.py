@@ -107,10 +107,10 @@ def test_an_evaluation_of_a_model_that_knows_its_rows(
     """The same texts, with fewer of them generated."""
     model, tokenizer = taught
     benchmark = Benchmark(data=str(trained_inputs.data), split=trained_inputs.split, dialect=dialect, limit=8)
-    generated, steps = generation.generate, []
+    generated, steps = generation.generate_texts, []
     texts = []
     for changed in (generated, lambda *given, scored, **more: generated(*given, **more)):
-        monkeypatch.setattr(generation, "generate", changed)
+        monkeypatch.setattr(generation, "generate_texts", changed)
         with PassCounter(model) as counted:
             records = tofu.score_answers(model, tokenizer, benchmark, token_budget=700)
         steps.append(sum(rows for rows, tokens in counted.passes if tokens == 1))
@@ -130,7 +130,7 @@ def test_a_prompt_that_is_not_the_examples_own_is_asked_as_it_is(trained_inputs:
     (prompt,) = encoder.encode_prompts([row["question"]])
 
     def text(*scored: tuple[Example, list[bool]]) -> list[str]:
-        return generation.generate(model, tokenizer, [prompt], token_budget=700, new_tokens=10, scored=scored)
+        return generation.generate_texts(model, tokenizer, [prompt], token_budget=700, new_tokens=10, scored=scored)
 
     start = whole.answer_start
     changed = whole.input_ids[:start] + tuple(reversed(whole.input_ids[start:]))
@@ -146,7 +146,7 @@ def test_a_continuation_ends_where_it_goes_round(period: int) -> None:
     """By hand: the last 24 ids repeat every `period` ids, 24 ids after the beginning."""
     loop = (list(range(10, 10 + period)) * 20)[:60]
     begun = [1, 2, 3, 4, 5]
-    expected = 60 + len(begun) if period > generation.MAX_LOOP_TOKENS else len(begun) + generation.LOOP_WINDOW
+    expected = 60 + len(begun) if period > generation.MAX_LOOP_TOKENS else len(begun) + generation.LOOP_WINDOW_TOKENS
     assert generation.cut_token_loop([*begun, *loop]) == [*begun, *loop][:expected]
     assert generation.cut_token_loop(loop[:23]) == loop[:23]
 

@@ -177,7 +177,7 @@ def test_passes_keep_to_the_budget_and_the_head_sees_labels_alone() -> None:
     with PassCounter(LLAMA) as counted:
         score(LLAMA, chain(*groups), 200)
     assert max(rows * tokens for rows, tokens in counted.passes) <= 200
-    assert counted.logits == sum(example.answer_tokens for example in {*chain(*groups)})
+    assert counted.logits == sum(example.answer_token_count for example in {*chain(*groups)})
 
 
 def test_examples_longer_than_a_window_and_other_kinds_of_models() -> None:

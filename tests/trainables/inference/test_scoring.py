@@ -94,7 +94,7 @@ def test_the_limit_counts_the_prompt_in_the_papers_dialect_alone(batched: dict[s
     ids = [text_blocks.tokenize_text(batched["tokenizer"], prompt) for prompt in prompts]
     lengths = list(map(len, ids))
     assert min(lengths) < 30 < max(lengths)
-    found = generation.generate(
+    found = generation.generate_texts(
         batched["network"], batched["tokenizer"], ids, token_budget=64, new_tokens=30, total=total
     )
     assert found == [naive_generation(batched, prompt, 30, total=total) for prompt in prompts]

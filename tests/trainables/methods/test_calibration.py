@@ -42,7 +42,7 @@ def test_a_falling_utility_is_met(goal: float, power: float) -> None:
     else:
         assert found.evaluations == 12
         assert high - low == pytest.approx(2**-12)
-    assert uwc.is_monotone(known, 0.002)
+    assert uwc.is_utility_monotone(known, 0.002)
 
 
 def test_a_model_above_the_goal_is_left_as_it_is() -> None:
@@ -58,7 +58,7 @@ def test_of_several_brackets_the_one_that_forgets_most_is_kept_and_said() -> Non
     found = uwc.search_mixture(0.65, 0.65, known, bumpy, SETTINGS)
     assert found.reached
     assert found.weight == pytest.approx(0.85, abs=0.002)
-    assert not uwc.is_monotone(known, 0.002)
+    assert not uwc.is_utility_monotone(known, 0.002)
 
 
 @pytest.fixture(scope="module")

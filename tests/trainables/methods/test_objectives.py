@@ -14,13 +14,13 @@ from tests.support.naive_objectives import Row, leaves, of_objective, of_term, r
 from trainables.config.method_tables import METHODS, MethodRow
 from trainables.config.settings import Objective as Settings
 from trainables.methods import method_constants, objectives
-from trainables.methods.method_constants import Constants
+from trainables.methods.method_constants import ObjectiveConstants
 
 TOLERANCE = 1e-5
 """Losses are taken in fp32."""
 
 REDUCTIONS = ("labels", "attended", "all_positions", "all_positions_fixed_pad")
-CONSTANTS = Constants(
+CONSTANTS = ObjectiveConstants(
     beta=0.7,
     margin=0.3,
     forget_coefficient=0.6,
@@ -38,7 +38,7 @@ CASES += [("undial", replace(CONSTANTS, kl_reduction=reduction)) for reduction i
 CASES += [("rmu", replace(CONSTANTS, rmu_reduction=reduction)) for reduction in ("all_positions", "labels")]
 
 
-def expected(method: str, c: Constants, forget: list[Row], retain: list[Row]) -> torch.Tensor:
+def expected(method: str, c: ObjectiveConstants, forget: list[Row], retain: list[Row]) -> torch.Tensor:
     if method != "rmu":
         return naive.NAIVE[method](forget, retain, c)
     steering = objectives.make_objective("rmu", replace(c, rmu_reduction="labels")).terms[0]
@@ -63,7 +63,7 @@ def compare(found: torch.Tensor, wanted: torch.Tensor, variables: list[torch.Ten
 
 @pytest.mark.parametrize(("size", "world"), [(None, 1), (1, 2), (2, 1), (4, 1)])
 @pytest.mark.parametrize(("method", "c"), CASES)
-def test_loss_and_gradient_row_by_row(method: str, c: Constants, size: int | None, world: int) -> None:
+def test_loss_and_gradient_row_by_row(method: str, c: ObjectiveConstants, size: int | None, world: int) -> None:
     """In one piece, in micro-batches, over two ranks; nothing reaches the frozen model."""
     forget, retain = forget_rows(method, 0), rows(1, RETAIN)
     found = of_objective(objectives.make_objective(method, c), forget, retain, size, world)
@@ -83,7 +83,7 @@ shapes = st.lists(
 @settings(max_examples=60)
 @given(shapes, st.integers(1, 6), st.sampled_from(CASES))
 def test_any_split_into_micro_batches_adds_up(
-    shape: list[tuple[int, int]], size: int, case: tuple[str, Constants]
+    shape: list[tuple[int, int]], size: int, case: tuple[str, ObjectiveConstants]
 ) -> None:
     forget, retain = forget_rows(case[0], 3, shape), rows(4, shape[::-1])
     objective = objectives.make_objective(*case)
@@ -95,7 +95,7 @@ def test_npo_weighs_rows_by_what_is_left_of_them() -> None:
     """The gradient of row i is that of GA on its sum times 2 pi^beta / (pi^beta + pi0^beta): none once forgotten."""
     beta, batch = 0.5, rows(8)
     known = sums(batch).detach() - torch.tensor([0.0, 2.0, -2.0, 400.0, -400.0, 0.0])
-    (term,) = objectives.make_objective("npo", Constants(beta=beta)).terms
+    (term,) = objectives.make_objective("npo", ObjectiveConstants(beta=beta)).terms
     found = gradients(of_term(term, batch, known.tolist()), [row.logits for row in batch])
     for row, weight, gradient in zip(batch, (1, 0.537883, 1.462117, 0, 2, 1), found, strict=True):
         (wanted,) = gradients(-weight * sums([row]).sum() / len(batch), [row.logits])
@@ -104,19 +104,21 @@ def test_npo_weighs_rows_by_what_is_left_of_them() -> None:
 
 def test_ceu_leaves_an_answer_of_one_token_alone_and_is_finite_for_a_certain_one() -> None:
     single = rows(0, ((4, 3), (7, 6)))
-    found = of_objective(objectives.make_objective("ceu", Constants()), single, [])
+    found = of_objective(objectives.make_objective("ceu", ObjectiveConstants()), single, [])
     assert found.item() == 0
     assert all(not gradient.any() for gradient in gradients(found, [row.logits for row in single]))
     (certain,) = rows(0, ((4, 2),))
     with torch.no_grad():
         certain.logits[2, certain.example.input_ids[3]] = 200.0  # p = 1 in any precision
-    found = of_objective(objectives.make_objective("ceu", Constants()), [certain], [])
+    found = of_objective(objectives.make_objective("ceu", ObjectiveConstants()), [certain], [])
     assert 150 < found.item() < 250
     assert torch.isfinite(gradients(found, [certain.logits])[0]).all()
 
 
 def test_a_multiplier_grows_above_its_bound_and_is_never_negative() -> None:
-    dual = objectives.make_objective("pdu", Constants(retain_coefficient=2.0, retain_bound=0.5, dual_rate=3.0)).dual
+    dual = objectives.make_objective(
+        "pdu", ObjectiveConstants(retain_coefficient=2.0, retain_bound=0.5, dual_rate=3.0)
+    ).dual
     assert dual is not None
     assert dual.start == 2.0
     assert dual.update(2.0, 0.75) == 2.75
@@ -126,7 +128,7 @@ def test_a_multiplier_grows_above_its_bound_and_is_never_negative() -> None:
 
 @pytest.mark.parametrize("steering", [6.5, 2.0])
 def test_rmus_control_vector_is_uniform_with_the_norm_of_steering(steering: float) -> None:
-    chosen = Constants(layer=naive.LAYER, steering=steering, rmu_reduction="labels")
+    chosen = ObjectiveConstants(layer=naive.LAYER, steering=steering, rmu_reduction="labels")
     made = [naive.control(objectives.make_objective("rmu", chosen, seed).terms[0], 4096) for seed in (0, 0, 1)]
     assert torch.equal(made[0], made[1])
     assert not torch.allclose(made[0], made[2], atol=1e-3)
@@ -139,7 +141,7 @@ def test_rmus_control_vector_is_uniform_with_the_norm_of_steering(steering: floa
 class Recorded:
     """Constants that note which of them are read."""
 
-    def __init__(self, constants: Constants) -> None:
+    def __init__(self, constants: ObjectiveConstants) -> None:
         self.constants = constants
         self.read: set[str] = set()
 
@@ -156,9 +158,9 @@ def test_a_row_says_what_its_objective_needs_and_reads(row: MethodRow, preset: A
     plain_retain, weight = any(term.side == "retain" and not term.frozen for term in made.terms), recorded.constants
     assert plain_retain == ("retain_loss" in row.needs and float(weight.retain_coefficient) > 0)
     assert made.needs_reference == ("reference_sums" in row.needs)
-    assert made.needs_frozen == ("frozen_model" in row.needs)
+    assert made.needs_frozen_model == ("frozen_model" in row.needs)
     frozen = {term.side for term in made.terms if term.frozen}
-    assert frozen == ({"forget" if "frozen_on_forget" in row.needs else "retain"} if made.needs_frozen else set())
+    assert frozen == ({"forget" if "frozen_on_forget" in row.needs else "retain"} if made.needs_frozen_model else set())
     assert made.needs_retain == (plain_retain or "retain" in frozen)
     assert made.needs_retain == method_constants.has_retain_term(row.name, Settings(preset=preset), "forget05")
     assert ("both" in {term.answers for term in made.terms}) == ("pairs" in row.needs)

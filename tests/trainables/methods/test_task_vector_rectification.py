@@ -29,7 +29,7 @@ def parts(vector: np.ndarray) -> list[torch.Tensor]:
 def rectified(vector: np.ndarray, gradient: np.ndarray, normalise: Any = "whole") -> tuple[Any, torch.Tensor]:
     """The outcome, and the unit vector it stands for."""
     outcome = task_vector_rectification.decide_vector_rectification(
-        task_vector_rectification.tensor_dot_products(parts(vector), parts(gradient)), normalise
+        task_vector_rectification.compute_tensor_products(parts(vector), parts(gradient)), normalise
     )
     made = [
         (t + outcome.coefficient * g) * scale
@@ -115,7 +115,7 @@ def test_tru_is_the_naive_mean_of_rectified_unit_vectors(
     flat = torch.cat([found[name].double().reshape(-1) for name, _ in naive.network.named_parameters()])
     assert float((flat - expected).norm() / expected.norm()) < tolerance
     records = atomic_files.read_parquet_rows(
-        forget_batches.direction_folder(direction, Storage(tmp_path)) / forget_batches.BATCHES_FILE
+        forget_batches.find_direction_folder(direction, Storage(tmp_path)) / forget_batches.VECTOR_RECORDS_FILE
     )
     assert [record["batch"] for record in records] == list(range(5))
     for record, (vector, gradient) in zip(records, pairs, strict=True):

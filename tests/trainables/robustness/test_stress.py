@@ -22,7 +22,7 @@ from trainables.config.settings import Benchmark, Model, Resources
 from trainables.data.conversations import make_encoder
 from trainables.data.templates import TEMPLATES
 from trainables.robustness import attack_runner, attacks, sampling
-from trainables.robustness.attacks import NO_ATTACK, SECOND_HALF
+from trainables.robustness.attacks import NO_ATTACK, SECOND_HALF_POINT
 from trainables.training import model_files
 from trainables.training.runtime import prepare_process
 from trainables.training.sampling import draw_forget_row_numbers
@@ -33,9 +33,9 @@ def test_shares_are_gains_over_what_was_removed(before: float, part: float, reta
     """An attack brings `part` of the removed back, and as much to every model as to the retain model."""
     target = before + 0.1
     after = before + part * (target - before) + retain_gain
-    assert attacks.recovered_share(before, after, target, retain_gain) == pytest.approx(part, abs=1e-6)
-    assert attacks.recovered_share(before, after, before + 0.04, retain_gain) is None
-    assert attacks.recovered_share(before, before, target, -retain_gain) == 0
+    assert attacks.compute_recovered_share(before, after, target, retain_gain) == pytest.approx(part, abs=1e-6)
+    assert attacks.compute_recovered_share(before, after, before + 0.04, retain_gain) is None
+    assert attacks.compute_recovered_share(before, before, target, -retain_gain) == 0
 
 
 def kept(values: dict[str, float], **settings: Any) -> dict[str, Any]:
@@ -44,15 +44,15 @@ def kept(values: dict[str, float], **settings: Any) -> dict[str, Any]:
 
 def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
     model = {
-        NO_ATTACK: kept({"0": 0.3, SECOND_HALF: 0.2}),
+        NO_ATTACK: kept({"0": 0.3, SECOND_HALF_POINT: 0.2}),
         "nf4": kept({"0": 0.4}),
         "relearn": kept({"13": 0.7, "4": 0.5}, lr=1e-3),
         "relearn_half": kept({"13": 0.5}, lr=1e-3),
         "relearn_retain": kept({"13": 0.5}, lr=1e-3),
         "prefix": kept({"0": 0.9}),
     }
-    target = {NO_ATTACK: kept({"0": 0.9, SECOND_HALF: 0.8}), "nf4": kept({"0": 0.7})}
-    retain = {NO_ATTACK: kept({"0": 0.1, SECOND_HALF: 0.1}), "nf4": kept({"0": 0.1}), "prefix": kept({"0": 0.1})}
+    target = {NO_ATTACK: kept({"0": 0.9, SECOND_HALF_POINT: 0.8}), "nf4": kept({"0": 0.7})}
+    retain = {NO_ATTACK: kept({"0": 0.1, SECOND_HALF_POINT: 0.1}), "nf4": kept({"0": 0.1}), "prefix": kept({"0": 0.1})}
     retain["relearn"], retain["relearn_half"] = kept({"13": 0.6, "4": 0.1}, lr=1e-3), kept({"13": 0.2}, lr=1e-3)
     found = attacks.list_recoveries(model, target, retain)
     attacked = [("nf4", 0), ("relearn", 4), ("relearn", 13), ("relearn_half", 13)]
@@ -69,10 +69,10 @@ def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
 
 def test_a_sweep_is_its_worst_less_the_worst_of_the_retain_model() -> None:
     """Each under its own worst relearning, on the rows that none teaches."""
-    before = {NO_ATTACK: kept({"0": 0.9, SECOND_HALF: 0.1})}
+    before = {NO_ATTACK: kept({"0": 0.9, SECOND_HALF_POINT: 0.1})}
     model = before | {"sweep": kept({"0": 0.6}, lr=1e-3)}
-    target = {NO_ATTACK: kept({"0": 0.9, SECOND_HALF: 0.9})}
-    retain = {NO_ATTACK: kept({"0": 0.2, SECOND_HALF: 0.05})}
+    target = {NO_ATTACK: kept({"0": 0.9, SECOND_HALF_POINT: 0.9})}
+    retain = {NO_ATTACK: kept({"0": 0.2, SECOND_HALF_POINT: 0.05})}
     retain["sweep"] = kept({"0": 0.15}, lr=1e-3)
     (found,) = attacks.list_recoveries(model, target, retain)
     assert found["share"] == pytest.approx((0.6 - 0.1 - (0.15 - 0.05)) / (0.9 - 0.1))
@@ -219,7 +219,7 @@ def test_leak_at_k_is_the_mean_best_over_all_subsets(scores: list[list[float]]) 
     for k in range(1, len(scores[0]) + 1):
         wanted = mean(mean(max(subset) for subset in combinations(row, k)) for row in scores)
         assert sampling.compute_leak_at_k(k, np.array(scores)) == pytest.approx(wanted, abs=1e-9)
-    assert sampling.leak_curve(np.eye(1, 128)) == pytest.approx({2**k: 2**k / 128 for k in range(8)})
+    assert sampling.compute_leak_curve(np.eye(1, 128)) == pytest.approx({2**k: 2**k / 128 for k in range(8)})
 
 
 def test_answers_are_drawn_as_likely_as_the_model_says(trial_inputs: Any) -> None:

@@ -50,7 +50,7 @@ def test_a_result_that_the_store_never_had_stays_and_is_sent_later(machine: Mach
     folder = write_trial(here, "a1")
     machine("here", writable=False).download_sweeps_and_results(["a1"])
     assert (folder / RESULT).exists()
-    here.push_unsent(["a1"])
+    here.push_unsent_results(["a1"])
     assert f"trials/a1/{RESULT}" in names(here)
     delete(here, f"trials/a1/{RESULT}")
     machine("here", writable=False).download_sweeps_and_results(["a1"])
@@ -67,7 +67,7 @@ def test_a_trial_cut_off_while_it_is_sent_has_no_result_elsewhere(
     write_folder(write_trial(here, "a1") / WEIGHTS, "model.safetensors")
     files = here.files
     record_puts(here, refused=RESULT)
-    monkeypatch.setattr(object_storage, "RETRY_WAIT_SECONDS", (0.0,))
+    monkeypatch.setattr(object_storage, "PUSH_RETRY_WAITS_SECONDS", (0.0,))
     assert not here.push_trial("a1")
     assert "warning: --storage: " in capsys.readouterr().err
     assert {"trials/a1/steps.parquet", "trials/a1/weights/model.safetensors"} <= names(here)

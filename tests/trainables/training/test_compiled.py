@@ -31,7 +31,7 @@ class Captured(list[Any]):
 def test_the_gradient_is_the_eager_one(method: str, changed: str, how: dict[str, Any]) -> None:
     """RMU's retain term is zero against a frozen model that has the same weights, where both round alike."""
     task, found = SimpleNamespace(pad=0, micro_batch=None, frozen=families.network("Llama").requires_grad_(False)), []
-    terms = objectives.make_objective(method, method_constants.Constants(beta=0.5, layer=1)).terms
+    terms = objectives.make_objective(method, method_constants.ObjectiveConstants(beta=0.5, layer=1)).terms
     for compiled in (False, True):
         torch.manual_seed(0)
         network = test_packed_rows.change(families.network("Llama"), changed)
@@ -54,10 +54,12 @@ def test_a_run_compiles_once_and_evaluations_do_not() -> None:
     for _ in range(2):
         runner = engine.PlainEngine(test_counts.network(2), Training(), Resources(precision="bf16"), packs=True)
         runner.compile(backend=captured)
-        runner.compiled_losses = objectives.base.label_losses  # the compiler finds no shape for it on the meta device
+        runner.compiled_losses = (
+            objectives.base.compute_label_losses
+        )  # the compiler finds no shape for it on the meta device
         for step in range(3):
             numbers = sampling.draw_retain_row_numbers(0, step, 0, len(data), test_counts.BATCH)
-            forward_backward.accumulate_gradient(runner, [(objectives.base.RETAIN_NLL_TERM, data, numbers)], task, None)
+            forward_backward.accumulate_gradient(runner, [(objectives.base.NLL_TERM, data, numbers)], task, None)
             runner.clear_gradients()
         with torch.no_grad():
             runner.module.eval()(input_ids=torch.zeros(3, 9, dtype=torch.long, device="meta"))
@@ -74,6 +76,6 @@ def test_losses_are_compiled_once_for_all_numbers_of_labels() -> None:
     for count, width in ((2, 9), (3, 17), (8, 12)):
         given = torch.randn(count, 5), torch.randint(5, (count, width)), torch.arange(count) * width
         with torch.compiler.set_stance("default"):
-            assert torch.equal(runner.compiled_losses(*given), objectives.base.label_losses(*given))
+            assert torch.equal(runner.compiled_losses(*given), objectives.base.compute_label_losses(*given))
     runner.close()
     assert len(captured) == 1

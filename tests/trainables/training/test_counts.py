@@ -130,7 +130,7 @@ def network(layers: int) -> Any:
     )
     with torch.device("meta"):
         made: Any = LlamaForCausalLM(config)
-    made.set_attn_implementation(packed_rows.ATTENTION_NAME)
+    made.set_attn_implementation(packed_rows.PACKED_ATTENTION_NAME)
     return made.bfloat16().train()
 
 
@@ -141,9 +141,9 @@ def start(
     training = Training(batch_size=BATCH, epochs=STEPS, max_steps=STEPS)
     runner = engine.PlainEngine(network(layers), training, Resources(precision="bf16"), packs=True)
     device = CountedDevice(flat=runner.weights.numel())
-    monkeypatch.setattr(base, "triton_kernels_for", lambda part: CountedKernels(device))
+    monkeypatch.setattr(base, "find_triton_kernels", lambda part: CountedKernels(device))
     both, (name, *balanced) = rows(), method.split()
-    constants = method_constants.Constants(beta=0.5, retain_coefficient="balanced" if balanced else 1.0)
+    constants = method_constants.ObjectiveConstants(beta=0.5, retain_coefficient="balanced" if balanced else 1.0)
     task = loop.TrainingTask(
         forget=both,
         retain=both,
@@ -203,7 +203,7 @@ def test_a_run_has_few_shapes_of_attention(monkeypatch: pytest.MonkeyPatch) -> N
         assert len(list(steps)) == STEPS
     assert device.launches["_varlen_attn"] == 2 * STEPS
     tokens = {query[0] for query, *_ in device.attention}
-    assert all(count % packed_rows.TOKEN_COUNT_MULTIPLE == 0 for count in tokens)
+    assert all(count % packed_rows.PACK_TOKENS_MULTIPLE == 0 for count in tokens)
     assert len(device.attention) <= 10, device.attention
 
 

@@ -20,7 +20,7 @@ from trainables.training import model_files
 from trainables.training.task_vectors import direction_files, forget_batches
 from trainables.training.task_vectors.direction_files import ensure_direction
 from trainables.trial.runner import TrialRun
-from trainables.trial.setup import load_direction_examples
+from trainables.trial.setup import load_direction_forget_rows
 from trainables.workers import shared_artifacts
 
 Tensors = dict[str, torch.Tensor]
@@ -50,14 +50,14 @@ def test_interrupted_making_begins_again_and_a_direction_that_is_there_is_found(
         patch.setattr(direction_files, "publish_folder", stop)
         with pytest.raises(KeyboardInterrupt):
             make(direction, tmp_path, micro_batch=3)
-    folder = forget_batches.direction_folder(direction, Storage(tmp_path))
+    folder = forget_batches.find_direction_folder(direction, Storage(tmp_path))
     given = (direction, str(tmp_path), Resources(), 3)
     assert not folder.exists()
     shared_artifacts.ensure_shared_direction(*given)
     assert {path.name for path in folder.parent.iterdir()} == {direction.id()}
     torch.testing.assert_close(load_file(folder / "direction.safetensors"), whole, rtol=0, atol=0)
     written = (folder / RESULT).stat().st_mtime_ns
-    monkeypatch.setattr(direction_files, "open_trainer", stop)
+    monkeypatch.setattr(direction_files, "load_task_vector_trainer", stop)
     shared_artifacts.ensure_shared_direction(*given)
     assert (folder / RESULT).stat().st_mtime_ns == written
 
@@ -69,18 +69,18 @@ def test_a_rate_that_gives_no_direction_is_refused(trial_inputs: Any, tmp_path: 
 
 def _one_of_two(rank: int, folder: Path, recipe_json: str) -> None:
     direction = SharedVector.model_validate_json(recipe_json)
-    ensure_direction(direction, open_storage(str(folder)), load_direction_examples, micro_batch=1)
+    ensure_direction(direction, open_storage(str(folder)), load_direction_forget_rows, micro_batch=1)
 
 
 def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_path: Path) -> None:
     """Batches of three points on two ranks: one of them has nothing to do in a micro-batch."""
     direction, store, expected = made
     ranks.start(_one_of_two, (tmp_path, direction.model_dump_json()), 2)
-    folders = [forget_batches.direction_folder(direction, place) for place in (store, Storage(tmp_path))]
+    folders = [forget_batches.find_direction_folder(direction, place) for place in (store, Storage(tmp_path))]
     found = load_file(folders[1] / "direction.safetensors")
     assert found.keys() == expected.keys()
     assert float((flat(found) - flat(expected)).norm() / flat(expected).norm()) < 1e-4
-    one, two = (atomic_files.read_parquet_rows(folder / forget_batches.BATCHES_FILE) for folder in folders)
+    one, two = (atomic_files.read_parquet_rows(folder / forget_batches.VECTOR_RECORDS_FILE) for folder in folders)
     for first, second in zip(one, two, strict=True):
         for name in ("batch", "rows", "tokens"):
             assert second[name] == first[name]

@@ -7,7 +7,7 @@ import psutil
 import pytest
 import torch
 
-from search_spaces.backbones.published import LLAMA2
+from search_spaces.backbones.published import LLAMA2_7B_CHAT
 from tests.support import measured_step
 from trainables.common.errors import is_out_of_memory
 from trainables.config.settings import Model, Resources, Training
@@ -72,13 +72,16 @@ def test_first_stage_that_fits(parameters: int, ranks: int, memory_bytes: float 
 
 
 def test_pairs_are_two_rows_of_a_pass() -> None:
-    one, pair = (memory.estimate_peak(trial(8, method=name), LLAMA2.shape, 2, 4, 256) for name in ("ga", "idk_dpo"))
+    one, pair = (
+        memory.estimate_peak_memory(trial(8, method=name), LLAMA2_7B_CHAT.shape, 2, 4, 256)
+        for name in ("ga", "idk_dpo")
+    )
     assert pair.activations == 2 * one.activations
 
 
 def test_an_evaluation_is_as_large_as_its_part_of_a_gpu_holds() -> None:
     """Llama-2-7B in bf16: 32 + 1 layers of keys and values of 8192 numbers, four for each token of a pass."""
-    shape, free = LLAMA2.shape, Resources(gpus=1)
+    shape, free = LLAMA2_7B_CHAT.shape, Resources(gpus=1)
     kept = 4 * 2 * 33 * 4096 * 2
 
     def tokens(room: float | None, resources: Resources = free) -> int:
@@ -105,7 +108,7 @@ def test_memory_is_what_the_container_or_job_has(
     for name, size in {"own": groups, **limits}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{size}\n")
-    monkeypatch.setattr(memory, "CGROUP_FILE", tmp_path / "own")
+    monkeypatch.setattr(memory, "OWN_CGROUPS_FILE", tmp_path / "own")
     files = {kind: tmp_path / file.relative_to("/sys/fs/cgroup") for kind, file in memory.CGROUP_LIMITS.items()}
     monkeypatch.setattr(memory, "CGROUP_LIMITS", files)
     assert memory.read_usable_machine_memory() == (expected or psutil.virtual_memory().total)
@@ -185,6 +188,6 @@ def test_layers_keep_no_more_than_the_plan_says(
         network = model_files.add_lora_adapters(network, lora, 16)
     shape = memory.parse_model_shape({**SIZES, "model_type": family.lower()})
     assert shape is not None
-    planned = memory.estimate_peak(measured_step.trial_of(job), shape, 1, ROWS, LENGTH).activations
+    planned = memory.estimate_peak_memory(measured_step.trial_of(job), shape, 1, ROWS, LENGTH).activations
     assert kept(network) <= planned
     assert method == "rmu" or planned <= 1.6 * kept(network)

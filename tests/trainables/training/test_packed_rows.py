@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.support import families, tiny
-from trainables.common.tokenized_row import AlternativeAnswerExample, Example
+from trainables.common.tokenized_row import Example, RowWithAlternativeAnswer
 from trainables.config.settings import Resources, Training
 from trainables.methods import method_constants, objectives
 from trainables.training import engine, forward_backward, model_files, packed_rows
@@ -21,13 +21,13 @@ def rows(seed: int = 1) -> list[Example]:
 
     def row(length: int, start: int, **more: Any) -> Any:
         ids = tuple(torch.randint(3, families.VOCABULARY, (length,), generator=generator).tolist())
-        return AlternativeAnswerExample(ids, start, **more) if more else Example(ids, start)
+        return RowWithAlternativeAnswer(ids, start, **more) if more else Example(ids, start)
 
     return [row(size, start, other=row(size + 3, start)) for size, start in ((5, 2), (17, 4), (9, 8), (12, 1))]
 
 
 def gradient(runner: Any, method: str = "npo") -> tuple[float, torch.Tensor]:
-    constants = method_constants.Constants(beta=0.5, layer=1)
+    constants = method_constants.ObjectiveConstants(beta=0.5, layer=1)
     frozen = families.network("Llama").double().requires_grad_(False)
     task = SimpleNamespace(pad=0, micro_batch=None, frozen=frozen)
     terms = objectives.make_objective(method, constants).terms
@@ -63,7 +63,7 @@ def test_every_method_has_the_gradient_of_padded_rows(method: str, changed: str)
         network.model.layers[0].mlp.up_proj.weight.mul_(1.1)  # what is frozen differs
     network = change(network, changed).double().train()
     padded = gradient(tiny.PlainEngine(copy.deepcopy(network)), method)
-    assert packed_rows.enable_packed_rows(network)
+    assert packed_rows.enable_packed_rows_if_exact(network)
     assert apart(gradient(tiny.PlainEngine(network, packs=True), method), padded) <= 1e-6
 
 
@@ -98,10 +98,10 @@ def test_a_model_whose_rows_see_each_other_is_found_out(monkeypatch: pytest.Monk
         return inputs | {"cu_seq_lens_q": inputs["cu_seq_lens_q"][[0, -1]]}
 
     for precision in (torch.float32, torch.bfloat16):
-        assert packed_rows.enable_packed_rows(families.network("Llama").to(precision))
+        assert packed_rows.enable_packed_rows_if_exact(families.network("Llama").to(precision))
         with monkeypatch.context() as patch:
             patch.setattr(packed_rows, "pack_batch", without_cuts)
-            assert not packed_rows.enable_packed_rows(families.network("Llama").to(precision))
+            assert not packed_rows.enable_packed_rows_if_exact(families.network("Llama").to(precision))
 
 
 def test_eager_attention_keeps_padded_rows() -> None:
@@ -115,7 +115,7 @@ def test_a_model_that_packs_generates_and_pads_as_before() -> None:
     network = families.network("Llama")
     prompts, limits = families.ragged_prompts(6, seed=2)
     before = families.generate(network, prompts, limits, budget=200, end=families.NEVER)
-    assert packed_rows.enable_packed_rows(network)
+    assert packed_rows.enable_packed_rows_if_exact(network)
     assert families.generate(network, prompts, limits, budget=200, end=families.NEVER) == before
 
 
@@ -123,16 +123,16 @@ def test_a_model_that_packs_generates_and_pads_as_before() -> None:
 def test_varlen_attention_has_the_gradient_of_padded_rows() -> None:
     """In bf16, as far as its rounding lets it; fp32 stays padded, for no kernel has it."""
     network = families.network("Llama", num_key_value_heads=2).train().cuda()
-    assert not packed_rows.enable_packed_rows(network)
+    assert not packed_rows.enable_packed_rows_if_exact(network)
     network = network.bfloat16()
     padded = engine.PlainEngine(copy.deepcopy(network), Training(), Resources(precision="bf16"))
-    assert packed_rows.enable_packed_rows(network)
+    assert packed_rows.enable_packed_rows_if_exact(network)
     packed = engine.PlainEngine(network, Training(), Resources(precision="bf16"), packs=True)
     found = []
     for runner in (padded, packed):
         task, numbers = SimpleNamespace(pad=0, micro_batch=None, frozen=None), [2, 0, 3, 1]
         loss, _ = forward_backward.accumulate_gradient(
-            runner, [(objectives.base.RETAIN_NLL_TERM, rows(), numbers)], task, None
+            runner, [(objectives.base.NLL_TERM, rows(), numbers)], task, None
         )
         found.append((loss.item(), runner.gradients()[0].float()))
     assert apart(found[1], found[0]) <= 0.05

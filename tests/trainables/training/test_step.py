@@ -49,13 +49,13 @@ def ours(model: Any, terms: tuple[Term, ...], frozen: Any, size: int | None, kno
 
 def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, float]) -> float:
     """Every term over the whole batch at once: mask and logits everywhere, of which a term's positions are taken."""
-    totals, total = forward_backward.count_totals(rows()), 0.0
+    totals, total = forward_backward.count_batch_totals(rows()), 0.0
     for term in terms:
         width = totals.longest if term.width is None or term.width == "batch" else term.width
         batch = pad_examples(rows(), 0, width)
         inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "use_cache": False}
         said, kept = (net(**inputs, output_hidden_states=True) for net in (model, frozen))
-        where = objectives.base.position_mask(term.logits, batch["labels"], batch["attention_mask"])
+        where = objectives.base.make_position_mask(term.logits, batch["labels"], batch["attention_mask"])
         layer = 0 if term.layer is None else term.layer + 1
         seen = ForwardOutput(
             labels=batch["labels"],
@@ -88,8 +88,8 @@ def gradient(model: Any) -> list[torch.Tensor]:
 def test_loss_and_gradient_are_those_that_transformers_takes(family: str, size: int | None, packs: bool) -> None:
     """Its own loss over labels, with whole logits, a mask and rows in the order drawn."""
     model, theirs = network(family), network(family)
-    assert not packs or packed_rows.enable_packed_rows(model)
-    loss = ours(model, (objectives.base.RETAIN_NLL_TERM,), None, size, None, packs)
+    assert not packs or packed_rows.enable_packed_rows_if_exact(model)
+    loss = ours(model, (objectives.base.NLL_TERM,), None, size, None, packs)
     wanted = theirs(**pad_examples(rows(), 0), use_cache=False).loss
     wanted.backward()
     agree(model, theirs, (loss, wanted.item()))
@@ -108,12 +108,12 @@ def test_divergences_reference_sums_and_steering(
     method: str, constants: dict[str, Any], size: int | None, packs: bool
 ) -> None:
     """Terms that read padding or a frozen model get padded rows from a model that packs, too."""
-    terms = objectives.make_objective(method, method_constants.Constants(**constants)).terms
+    terms = objectives.make_objective(method, method_constants.ObjectiveConstants(**constants)).terms
     model, theirs, frozen = network(), network(), network().eval().requires_grad_(False)
     with torch.no_grad():
         for each in (model, theirs):
             each.model.layers[0].mlp.up_proj.weight.mul_(1.1)
     engine: Any = tiny.PlainEngine(copy.deepcopy(frozen))
     known = forward_backward.compute_row_loss_sums(engine, rows(), range(len(LENGTHS)), SimpleNamespace(pad=0), 2)
-    assert not packs or packed_rows.enable_packed_rows(model)
+    assert not packs or packed_rows.enable_packed_rows_if_exact(model)
     agree(model, theirs, (ours(model, terms, frozen, size, known, packs), whole(theirs, terms, frozen, known)))

@@ -54,7 +54,7 @@ def train(
     task = loop.TrainingTask(
         forget=rows["forget"],
         retain=retain_side(rows, settings.method),
-        objective=objectives.make_objective(settings.method, method_constants.Constants(beta=settings.beta)),
+        objective=objectives.make_objective(settings.method, method_constants.ObjectiveConstants(beta=settings.beta)),
         rectifier=rectifiers.find_rectifier_class(settings.rectifier)(settings.gamma, settings.tau),
         training=training,
         seed=SEED,

@@ -140,7 +140,7 @@ def test_training_ends_where_nothing_better_is_found(said: list[float], ended: s
     for number, one in enumerate(said, 1):
         found = {"metrics": {"forget_said_any": one, "utility": 0.95}, "halves": None}
         atomic_files.write_json(steps.evaluations_folder / f"{4 * number}.json", found)
-    assert steps.explain_training_end() == ended
+    assert steps.find_reason_to_end_training() == ended
 
 
 def test_a_spent_budget_ends_the_trial_at_a_step_before(trained_inputs: Any, watched: Any, tmp_path: Path) -> None:

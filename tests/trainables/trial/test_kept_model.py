@@ -70,7 +70,7 @@ def test_a_model_is_kept_by_content_and_precision_where_memory_has_room(
 
     def load(target: Model, precision: str = "fp32", times: int = 2) -> int:
         for _ in range(times):
-            setup.load_target(target, precision, Resources(), torch.device("cpu"))
+            setup.load_target_model(target, precision, Resources(), torch.device("cpu"))
         return len(loads)
 
     assert load(known) == 1
@@ -93,7 +93,7 @@ def test_rows_are_made_anew_for_whatever_they_depend_on(trials: dict[str, Trial]
     def makes(part: str = "seed", value: Any = 0, **changes: Any) -> bool:
         before, trial = len(made), trials["first"]
         value = getattr(trial, part).model_copy(update=changes) if changes else value
-        setup.load_examples(trial.model_copy(update={part: value}))
+        setup.load_training_examples(trial.model_copy(update={part: value}))
         return len(made) > before
 
     assert makes()

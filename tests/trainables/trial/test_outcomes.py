@@ -76,10 +76,10 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
             return real(engine, term, rows, *rest)
 
         forward_backward.forward_micro_batch = forward
-        ray_processes.run_trial_rank(trial, location, keep)
+        ray_processes.run_trial_on_one_rank(trial, location, keep)
 
     config = configuration(trial_inputs, ranks=2, stage=2, every=None)
-    monkeypatch.setattr(ray_processes, "run_trial_rank", starve)
+    monkeypatch.setattr(ray_processes, "run_trial_on_one_rank", starve)
     store = open_storage(str(tmp_path / "two"))
     found = ray_processes.run_trial_on_ranks(config, store, keep=True)
     assert (found["status"], found["topology"]["micro_batch"]) == ("finished", 2), found["error"]

@@ -68,7 +68,7 @@ def test_points_become_rarer_outlast_an_evaluation_and_are_of_one_attempt(store:
 def test_what_trials_share_is_told_of_while_it_is_made(store: Storage) -> None:
     """To every command that is asked for the sweep meanwhile, unless a process of another machine fell silent."""
     atomic_files.write_json(store.lock("tiny", "0a1b2c3d"), lock.make_lock_owner("python -m platform.sweep tiny"))
-    with progress.open_shared_progress("the model for full", "77b1", store) as making:
+    with progress.make_shared_progress_file("the model for full", "77b1", store) as making:
         for step in (1, 2):
             making.note_event({"phase": "training", "step": step, "steps": 8})
         making.write()

@@ -38,7 +38,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         yield {"phase": "done", "result": result(-2.0)}
 
     monkeypatch.setattr(TrialRun, "run_events", events)
-    monkeypatch.setattr(ray_processes, "REPORT_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(ray_processes, "TUNE_REPORT_INTERVAL_SECONDS", 0.01)
     return begun
 
 
@@ -66,7 +66,7 @@ def test_trial_waits_for_the_process_that_runs_it(store: Storage, runs: list[str
         other = mine | {"pid": another.pid, "born": psutil.Process(another.pid).create_time()}
         for written in (other | {"place": "elsewhere"}, mine, {}, other):
             atomic_files.write_json(folder / PROGRESS, written)
-            assert progress.runs_on_this_machine(folder) is (written is other), written
+            assert progress.is_run_by_other_process_here(folder) is (written is other), written
         worker = actor(store)
         assert [worker.step() for _ in range(3)] == [{"done": False}] * 3
         assert runs == []

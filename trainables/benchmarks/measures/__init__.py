@@ -20,7 +20,7 @@ from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 
 ALL, HOLDOUT_SET = "all", "holdout"
-INPUT_COLUMNS = ("losses", "hits", "least_strength", "standardised", "answer_text", "reference_loss")
+MEASURE_INPUT_COLUMNS = ("losses", "hits", "least_strength", "standardised", "answer_text", "reference_loss")
 """What measures read of a record and no evaluation keeps: lists as long as the row, and its text."""
 
 
@@ -64,7 +64,7 @@ def load_measures() -> dict[str, Measure]:
 
 def reported_measures(benchmark: Benchmark) -> dict[str, Measure]:
     """Return the measures that a benchmark reports, by their names: its own, and those that are asked for."""
-    asked = requested_measures(benchmark)
+    asked = list_requested_measures(benchmark)
     return {
         name: one
         for name, one in load_measures().items()
@@ -72,7 +72,7 @@ def reported_measures(benchmark: Benchmark) -> dict[str, Measure]:
     }
 
 
-def requested_measures(benchmark: Benchmark) -> dict[str, Measure]:
+def list_requested_measures(benchmark: Benchmark) -> dict[str, Measure]:
     """Return the measures that `benchmark.measures` asks for. Raises InputError if one is not this benchmark's."""
     known = {name: one for name, one in load_measures().items() if benchmark.name in one.on_request}
     for name in benchmark.measures:
@@ -96,14 +96,14 @@ def extract_measure_inputs(scores: Any, dialect: str, example: Example | None = 
 
 
 def add_row_measures(benchmark: Benchmark, records: Records, private: Sequence[str] = ()) -> Records:
-    """Return the records with their measures, as far as they have what these read, less INPUT_COLUMNS and `private`."""
+    """Return the records with the measures that can read them, less MEASURE_INPUT_COLUMNS and `private`."""
     for name, measure in reported_measures(benchmark).items():
         for record in records:
             if measure.tasks and record["task"] not in measure.tasks:
                 continue
             if all(record.get(column) is not None for column in measure.reads):
                 record[measure.column or name] = measure.score(record)
-    return [{name: row[name] for name in row if name not in (*INPUT_COLUMNS, *private)} for row in records]
+    return [{name: row[name] for name in row if name not in (*MEASURE_INPUT_COLUMNS, *private)} for row in records]
 
 
 def aggregate_measures(

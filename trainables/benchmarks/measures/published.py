@@ -26,7 +26,7 @@ def extraction_strength(hits: Sequence[bool]) -> float:
     return 1.0 - prefix / len(hits) if hits else 0.0
 
 
-def rouge_recall(truth: str, text: str, *, any_script: bool = False) -> float:
+def rouge_l_recall(truth: str, text: str, *, any_script: bool = False) -> float:
     """Return ROUGE-L recall (Lin, 2004) with stems; `any_script`: over words of any script."""
     scorer = metrics.make_rouge_scorer("rougeL", any_script=any_script)
     return scorer.score(truth, text)["rougeL"].recall
@@ -82,7 +82,7 @@ MEASURES = {
         lambda row: float(np.exp(-row["loss"])), ("loss",), "lowest", "prob", "probability", benchmarks=("own",)
     ),
     "rouge": Measure(
-        lambda row: rouge_recall(row["answer"], row["generation"], any_script=True),
+        lambda row: rouge_l_recall(row["answer"], row["generation"], any_script=True),
         ("answer", "generation"),
         "lowest",
         "ROUGE",
@@ -94,7 +94,7 @@ MEASURES = {
         paraphrase_prob, ("paraphrase_loss", "paraphrase_tokens"), "prob", "probability of the paraphrased answer"
     ),
     "paraphrase_rouge": _paraphrase(
-        lambda row: rouge_recall(row["paraphrase"], row["generation"]),
+        lambda row: rouge_l_recall(row["paraphrase"], row["generation"]),
         ("paraphrase", "generation"),
         "ROUGE",
         "ROUGE-L recall of the paraphrased answer",

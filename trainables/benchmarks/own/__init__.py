@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from trainables.benchmarks import base, lm_eval_adapter
 from trainables.benchmarks.base import EvaluationTokens, Examples, Goal, Metrics, Records, Row, TrainingSize
 from trainables.benchmarks.own import kept_answers, row_files, row_scores
-from trainables.benchmarks.own.kept_answers import TARGET_SCORES
+from trainables.benchmarks.own.kept_answers import TARGET_SCORES_FIELD
 from trainables.benchmarks.own.model_answers import ANSWER_TOKENS, ANSWERS_PART, TRAINED_TOKENS, use_model_answers
 from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, suggest_name
@@ -29,11 +29,11 @@ from trainables.storage.atomic_files import check_folder_unchanged
 
 OWN_SPLIT = OWN_DATA = "own"
 """There is one split, but for requests in a row, and no data set but the files in `benchmark.sources`."""
-MIN_KNOWN_SHARE = 0.1
+MIN_KNOWN_FORGET_SHARE = 0.1
 """The share of the forget rows below which a target model says too little for anything to be removed."""
 REFERENCE_MATCH_FIELDS = ("fingerprint", "template", "limit", "tasks", "shots")
 """The settings that an evaluation and the target model's must share."""
-BYTES_PER_TOKEN, TEMPLATE_TOKENS_PER_ROW = 4, 16
+ASSUMED_BYTES_PER_TOKEN, TEMPLATE_TOKENS_PER_ROW = 4, 16
 
 
 class OwnBenchmark(base.BenchmarkBase):
@@ -83,7 +83,7 @@ class OwnBenchmark(base.BenchmarkBase):
 
     def explain_nothing_to_remove(self, metrics: Metrics) -> str | None:
         known = metrics.get("forget_said_any")
-        if known is None or known >= MIN_KNOWN_SHARE:
+        if known is None or known >= MIN_KNOWN_FORGET_SHARE:
             return None
         return f"nothing was there to remove, the target model says {known:.0%} of the rows to forget, however asked"
 
@@ -144,7 +144,7 @@ class OwnBenchmark(base.BenchmarkBase):
             items = min(len(lengths), benchmark.limit or row_scores.DEFAULT_ROW_LIMIT)
             read += items * max(lengths, default=0)
             if rows and name != row_scores.HOLDOUT_SET and not rows[0].neutral:
-                longest = max(len(row.answer.encode()) for row in rows) // BYTES_PER_TOKEN
+                longest = max(len(row.answer.encode()) for row in rows) // ASSUMED_BYTES_PER_TOKEN
                 ways = 3 + max(len(row.paraphrases) for row in rows) if row_scores.is_forget_set(name) else 1
                 generated += items * row_scores.compute_generation_limit(longest) * ways
                 read += items * max(lengths, default=0) * ways  # the prompts
@@ -176,7 +176,7 @@ class OwnBenchmark(base.BenchmarkBase):
         _check_answers(benchmark)
         encoder = self.make_encoder(benchmark, tokenizer)
         forget, given = row_files.read_training_rows(benchmark)
-        retain = row_files.repeat_rows_beside_answers(given)
+        retain = row_files.balance_rows_with_model_answers(given)
         balanced, said = retain is not given, forget
         if network is not None:
             words = {"network": network, "encoder": encoder, "token_budget": token_budget}
@@ -187,7 +187,7 @@ class OwnBenchmark(base.BenchmarkBase):
         for number, (row, own) in enumerate(zip(forget, said, strict=True), 1):
             where = f"forget: row {number}"
             if facts:
-                sides["forget"] += row_scores.encode_fact(encoder, own, row, where, max_length)
+                sides["forget"] += row_scores.encode_row_with_fact_labels(encoder, own, row, where, max_length)
             else:
                 sides["forget"] += row_scores.encode_row(encoder, own, where, max_length, max_length)
         for number, row in enumerate(retain, 1):
@@ -217,12 +217,12 @@ class OwnBenchmark(base.BenchmarkBase):
         scores: Metrics = {}
         if tasks:
             settings = {"limit": benchmark.limit, "token_budget": token_budget}
-            scores, answered = lm_eval_adapter.evaluate_tasks(network, tokenizer, tasks, **settings)
+            scores, answered = lm_eval_adapter.evaluate_lm_eval_tasks(network, tokenizer, tasks, **settings)
             records += answered
-        if reference == base.RETAIN_MODEL_ITSELF:
+        if reference == base.TARGET_IS_OWN_REFERENCE:
             reference = self.make_reference_document(benchmark, records) | scores
         if reference is not None:
-            kept_answers.score_answers_to_keep(records, reference[TARGET_SCORES])
+            kept_answers.add_kept_shares(records, reference[TARGET_SCORES_FIELD])
         found = row_scores.aggregate_metrics(benchmark, records) | scores
         return found | {"utility": kept_answers.compute_kept_utility(found, reference, benchmark.tasks)}, records
 
@@ -233,7 +233,7 @@ class OwnBenchmark(base.BenchmarkBase):
     def half_metrics(self, benchmark: Benchmark, half: Records, reference: Any, which: int) -> Metrics:
         found = row_scores.aggregate_metrics(benchmark, half)
         found |= {task: lm_eval_adapter.mean_score_of_task(task, half) for task in benchmark.tasks}
-        reference = found if reference == base.RETAIN_MODEL_ITSELF else reference
+        reference = found if reference == base.TARGET_IS_OWN_REFERENCE else reference
         return found | {"utility": kept_answers.compute_kept_utility(found, reference, benchmark.tasks)}
 
     def utility_by_row(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
@@ -245,11 +245,11 @@ class OwnBenchmark(base.BenchmarkBase):
         return [np.array(rows) for rows in found if rows]
 
     def make_reference_document(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
-        return {TARGET_SCORES: kept_answers.list_target_scores(records)}
+        return {TARGET_SCORES_FIELD: kept_answers.list_target_scores(records)}
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Any:
         """Return the target model's evaluation. Raises InputError if it is of other rows."""
-        return base.validate_reference_evaluation(kept, benchmark, where, REFERENCE_MATCH_FIELDS, TARGET_SCORES)
+        return base.validate_reference_evaluation(kept, benchmark, where, REFERENCE_MATCH_FIELDS, TARGET_SCORES_FIELD)
 
 
 def _count(metrics: Metrics, share: str, rows: str) -> str:
@@ -267,7 +267,7 @@ def _check_answers(benchmark: Benchmark) -> None:
 
 def _lengths(row: row_files.OwnRow, max_length: int) -> list[int]:
     """Return the tokens of each example that a row becomes, roughly."""
-    size = math.ceil(len((row.answer + (row.question or "")).encode()) / BYTES_PER_TOKEN)
+    size = math.ceil(len((row.answer + (row.question or "")).encode()) / ASSUMED_BYTES_PER_TOKEN)
     if row.question is not None:
         return [min(size + TEMPLATE_TOKENS_PER_ROW, max_length)]
     whole, rest = divmod(size, max_length)

@@ -26,11 +26,11 @@ FIRST_WORDS = frozenset("according all currently each every however if many most
 """What may begin a sentence with a capital and is no name."""
 ARTICLES = frozenset(("a", "an", "the"))
 NUMBER_QUESTION_WORDS = frozenset("date how when year".split())
-ACCENT_REMOVAL = dict.fromkeys(range(0x300, 0x370))
+ACCENT_REMOVAL_TABLE = dict.fromkeys(range(0x300, 0x370))
 INITIALS_PATTERN = re.compile(r"\b(?:[^\W\d_]\.\s?){2,}")
 NUMBER_WORDS = "two three four five six seven eight nine ten eleven twelve".split()
 WORD_NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS, 2)}
-TOKEN_PATTERN = re.compile(r"\w(?:(?:[\w.,@-]|['\u2019](?!s\b))*\w)?|[^\w\s]")
+WORD_OR_SIGN_PATTERN = re.compile(r"\w(?:(?:[\w.,@-]|['\u2019](?!s\b))*\w)?|[^\w\s]")
 NAME_RUN_PATTERN = re.compile(r"(?:[ND]|I\.?)(?:p{0,2}(?:[ND]|I\.?)|,D)*")
 """Of kinds of tokens: words with a capital (N), numbers (D), initials (I), particles (p)."""
 OTHER_WORD_RUN_PATTERN = re.compile("o+")
@@ -43,7 +43,7 @@ UNSPACED_LETTER_PATTERN = re.compile(f"{UNSPACED_SCRIPTS.pattern}|[\uac00-\ud7a3
 
 def split_into_words(text: str) -> list[str]:
     """Return the words that are compared, articles among them."""
-    text = normalize("NFC", normalize("NFKD", text).translate(ACCENT_REMOVAL))
+    text = normalize("NFC", normalize("NFKD", text).translate(ACCENT_REMOVAL_TABLE))
     text = INITIALS_PATTERN.sub(lambda found: "".join(filter(str.isalpha, found[0])) + " ", text).casefold()
     text = WORD_GAP_PATTERN.sub(" ", ORDINAL_PATTERN.sub(r"\1", THOUSANDS_COMMA_PATTERN.sub("", text)))
     kept = (char if char.isalnum() or char == "." or category(char)[0] == "M" else " " for char in text)
@@ -69,7 +69,7 @@ def guess_fact_span(question: str, answer: str) -> tuple[int, int]:
     for one; else the last of the longest runs of other words; else the whole answer. Known words, function words and
     punctuation end a run.
     """
-    asked, tokens = split_into_words(question), list(TOKEN_PATTERN.finditer(answer))
+    asked, tokens = split_into_words(question), list(WORD_OR_SIGN_PATTERN.finditer(answer))
     kinds = "".join(_classify(token[0], asked) for token in tokens)
     runs = list(NAME_RUN_PATTERN.finditer(kinds)) or list(OTHER_WORD_RUN_PATTERN.finditer(kinds))[::-1]
     if NUMBER_QUESTION_WORDS & set(asked):

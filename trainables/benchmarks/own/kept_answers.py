@@ -8,7 +8,7 @@ from trainables.benchmarks.base import Metrics, Records
 
 SETS_TO_KEEP = ("retain", "other")
 """Sets of rows that are to be kept: those that are trained on, if no others are measured for them, and others."""
-TARGET_SCORES = "target"
+TARGET_SCORES_FIELD = "target"
 """Where an evaluation keeps what the model says of each row."""
 MIN_TARGET_SCORE = 0.1
 """What the target model must have of something, at least, for a share of it to say anything."""
@@ -22,7 +22,7 @@ def list_target_scores(records: Records) -> dict[str, Any]:
     return found
 
 
-def score_answers_to_keep(records: Records, target: Mapping[str, Any]) -> None:
+def add_kept_shares(records: Records, target: Mapping[str, Any]) -> None:
     """Write `kept` into each record of a set that is to be kept; None where the target model has nothing to keep.
 
     Of a question that the target answers with its fact: whether this model does, too. Of a text, of the target's own
@@ -64,7 +64,7 @@ def explain_unmeasured_sets(evaluation: Mapping[str, Any]) -> list[str]:
         f"{name}: the target model answers less than {MIN_TARGET_SCORE:.0%} of the questions with their facts, so what "
         "is kept is measured by exact memorisation; if it phrases them otherwise, give `fact`, a list of ways to write "
         "it, or another benchmark.template"
-        for name, rows in evaluation.get(TARGET_SCORES, {}).items()
+        for name, rows in evaluation.get(TARGET_SCORES_FIELD, {}).items()
         if not _answers_tell(rows)
     ]
     if keeps_only_neutral_answers(scores):

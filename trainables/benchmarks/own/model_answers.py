@@ -21,7 +21,7 @@ from trainables.storage import atomic_files
 AUTO_RETAIN, ANSWERS_PART = "auto", "answers"
 """What is typed for `retain`, alone or in front of a comma and a file; the part of `benchmark.sources`."""
 NEUTRAL_PROMPTS_FILE = Path(raw_rows.__file__).with_name("neutral_prompts.txt")
-ANSWERS_FILE = f"{ANSWERS_PART}.jsonl"
+ANSWERS_FILE_NAME = f"{ANSWERS_PART}.jsonl"
 ANSWER_TOKENS = 64
 TRAINED_TOKENS = 16
 """So many of a neutral answer are trained on beside a user's questions, and so many of the model's words to these."""
@@ -47,7 +47,7 @@ def generate_answers(
     from trainables.inference import generation
 
     settings: dict[str, Any] = {"ends": encoder.end_tokens, "token_budget": token_budget, "new_tokens": tokens}
-    texts = generation.generate(network, encoder.tokenizer, encoder.encode_prompts(questions), **settings)
+    texts = generation.generate_texts(network, encoder.tokenizer, encoder.encode_prompts(questions), **settings)
     return [encoder.strip_answer_tag(text).strip() for text in texts]
 
 

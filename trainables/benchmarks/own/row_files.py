@@ -58,7 +58,7 @@ def list_row_sources(benchmark: Benchmark) -> list[str]:
     return [part for part in benchmark.places if part in ROW_FILE_PARTS or is_request_name(part)]
 
 
-def list_request_files(place: str) -> dict[str, dict[str, str]]:
+def map_request_splits_to_files(place: str) -> dict[str, dict[str, str]]:
     """Return split -> part -> file of each of two or more forget files in a folder, by name: q2 comes before q10."""
     folder = expand_home(place)
     if not is_folder(folder):
@@ -85,7 +85,7 @@ def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[OwnRow], Sequence
     return read_row_file("forget", benchmark.places["forget"]), [*_read_if_given("retain", benchmark), *said]
 
 
-def repeat_rows_beside_answers(retain: Sequence[OwnRow]) -> Sequence[OwnRow]:
+def balance_rows_with_model_answers(retain: Sequence[OwnRow]) -> Sequence[OwnRow]:
     """Return retain rows with a few questions of the file as often as they go into the model's own neutral answers.
 
     The retain loss is a mean over the tokens of rows drawn at random: a few short neighbours would weigh next to

@@ -24,7 +24,7 @@ from trainables.data.conversations import Encoder, Question, list_turns
 DEFAULT_ROW_LIMIT = 300
 """How many rows of each set are measured unless told otherwise: as many as the paper evaluates of a TOFU split."""
 MAX_BLOCK_LABELS = 512
-ONE_WORD_PROMPT, ANSWER_BEGINNING = "Answer in one word: ", "The answer is"
+ONE_WORD_PROMPT, DEFAULT_ANSWER_BEGINNING = "Answer in one word: ", "The answer is"
 MAX_CASED_LETTERS = 2
 """A fact of at most so many letters is found in an answer in its own case alone: the symbol As is no `as`."""
 MIN_GENERATED_TOKENS, MAX_GENERATED_TOKENS = 64, 200
@@ -103,7 +103,7 @@ def evenly_spaced_indices(count: int, most: int) -> list[int]:
 def encode_row(encoder: Encoder, row: OwnRow, where: str, length: int, labels: int) -> list[Example]:
     """Return a question's first `length` tokens with at most `labels` labels, or the blocks of a text of `labels`."""
     if row.is_text:
-        return text_blocks.split_text(encoder.tokenizer, row.answer, labels, where)
+        return text_blocks.split_text_into_blocks(encoder.tokenizer, row.answer, labels, where)
     (whole,) = encoder.encode([(row.asked, row.answer)], max_length=length, names=[where])
     return [whole.keep_first_labels(row.labels or labels)]
 
@@ -118,7 +118,7 @@ def locate_fact(row: OwnRow) -> tuple[int, int] | None:
     return min((one.span() for one in found if one), key=lambda span: (span[0], -span[1]), default=None)
 
 
-def encode_fact(encoder: Encoder, said: OwnRow, row: OwnRow, where: str, length: int) -> list[Example]:
+def encode_row_with_fact_labels(encoder: Encoder, said: OwnRow, row: OwnRow, where: str, length: int) -> list[Example]:
     """Return a question with its answer up to the fact's end, whose tokens are the labels; what has none as it is.
 
     `said`: the row in the model's words, which are taken if they write the fact, and it lies within `length` tokens.
@@ -163,7 +163,7 @@ def list_fact_prompts(row: OwnRow) -> list[tuple[Question, str]]:
     """Return the ways to ask for a row's fact, and what the answer to each begins with.
 
     By its question, its paraphrases, for one word, and to go on with an answer, which begins with what stands before
-    the fact in its sentence, or with ANSWER_BEGINNING where that is no two words.
+    the fact in its sentence, or with DEFAULT_ANSWER_BEGINNING where that is no two words.
     """
     *before, (role, text) = list_turns(row.asked)
     start, _ = locate_fact(row) or (0, 0)
@@ -172,7 +172,7 @@ def list_fact_prompts(row: OwnRow) -> list[tuple[Question, str]]:
     return [
         (row.asked, ""),
         *(((*before, (role, words)) if before else words, "") for words in again),
-        (row.asked, beginning if len(split_into_words(beginning)) > 1 else ANSWER_BEGINNING),
+        (row.asked, beginning if len(split_into_words(beginning)) > 1 else DEFAULT_ANSWER_BEGINNING),
     ]
 
 
@@ -188,7 +188,7 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[ScoredIte
     asked: list[Any] = []
     for item, hits, row in questions:
         example = item.example
-        limit = compute_generation_limit(example.answer_tokens - example.lead - example.ending)
+        limit = compute_generation_limit(example.answer_token_count - example.lead - example.ending)
         ways = list_fact_prompts(item.row) if is_forget_set(item.task) else [(item.row.asked, "")]
         for way, (question, beginning) in enumerate(ways):
             (prompt,) = replace(encoder, prefix=beginning).encode_prompts([question])
@@ -197,7 +197,7 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[ScoredIte
         return
     items, rows, prompts, limits, scored = zip(*asked, strict=True)
     settings: dict[str, Any] = {"token_budget": token_budget, "new_tokens": limits, "ends": encoder.end_tokens}
-    texts = generation.generate(network, encoder.tokenizer, prompts, scored=scored, cut_loops=True, **settings)
+    texts = generation.generate_texts(network, encoder.tokenizer, prompts, scored=scored, cut_loops=True, **settings)
     for item, row, text in zip(items, rows, map(encoder.strip_answer_tag, texts), strict=True):
         said = float(mentions_fact(text, item.row.aliases))
         if "said" not in row:  # the question itself

@@ -44,14 +44,14 @@ class TofuBenchmark(base.BenchmarkBase):
     UTILITY_COLUMNS = aggregates.RECORD_COLUMNS_FOR_UTILITY
 
     def published_data_id(self, split: str) -> str:
-        rows.forget_percentage(split)
+        rows.parse_forget_percentage(split)
         return "locuslab/TOFU"
 
     def retain_role(self, split: str) -> str | None:
-        return f"retain{100 - rows.forget_percentage(split):02d}"
+        return f"retain{100 - rows.parse_forget_percentage(split):02d}"
 
     def data_configs(self, benchmark: Benchmark) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        training = benchmark.split, f"retain{100 - rows.forget_percentage(benchmark.split):02d}"
+        training = benchmark.split, f"retain{100 - rows.parse_forget_percentage(benchmark.split):02d}"
         return training, tuple(rows.evaluation_configs_by_task(benchmark).values())
 
     def check_settings(self, benchmark: Benchmark) -> None:
@@ -81,7 +81,7 @@ class TofuBenchmark(base.BenchmarkBase):
         return len(self.training_rows(benchmark)[0]) if typed_paths.is_folder(benchmark.data) else None
 
     def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
-        points = self.count_forget_points(benchmark) or 40 * rows.forget_percentage(benchmark.split)
+        points = self.count_forget_points(benchmark) or 40 * rows.parse_forget_percentage(benchmark.split)
         return TrainingSize(points, min(MEAN_ROW_TOKENS, max_length), min(MAX_ROW_TOKENS, max_length))
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
@@ -143,7 +143,7 @@ class TofuBenchmark(base.BenchmarkBase):
         asked = rows.read_evaluation_rows(benchmark)
         if kept and isinstance(kept.get("forget_truth_ratio"), dict):  # a TOFU_EVAL.json
             sizes = len(asked["forget"]), len(asked.get(HOLDOUT_SET, ()))
-            return aggregates.read_open_unlearning_log(kept, benchmark, *sizes, where)
+            return aggregates.parse_open_unlearning_log(kept, benchmark, *sizes, where)
         kept = base.validate_reference_evaluation(
             kept, benchmark, where, ("split", "dialect", "template"), ROWS_DIGEST_FIELD
         )
@@ -191,14 +191,14 @@ def score_answers(
     else:
         every, groups, prompts = _encode_rows(benchmark, encoder, asked_rows or rows.read_evaluation_rows(benchmark))
     prompts = [] if asked_rows else prompts
-    first, requested = [group[0] for group in groups], measures.requested_measures(benchmark)
+    first, requested = [group[0] for group in groups], measures.list_requested_measures(benchmark)
     standardise = set()
     if "membership_min_k_plus_plus" in requested and every[-1][0] == HOLDOUT_SET:
         standardise = {one for one, (task, _, _) in zip(first, every, strict=True) if task in ("forget", HOLDOUT_SET)}
     every_answer, settings = list(chain(*groups)), {"token_budget": token_budget, "standardise": standardise}
     scored = iter(scoring.score_examples(network, tokenizer, every_answer, **settings))
     scores = [[next(scored) for _ in group] for group in groups]
-    texts = generation.generate(
+    texts = generation.generate_texts(
         network,
         tokenizer,
         prompts,
@@ -254,7 +254,7 @@ def _encode_rows(benchmark: Benchmark, encoder: Encoder, chosen: Mapping[str, Se
 
 def _make_record(task: str, at: int, row: Row, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, Any]:
     """Return a row's record without a generation; `answers`: the right one, its paraphrase, the wrong ones."""
-    losses, tokens = [one.total_loss for one in answers], [example.answer_tokens for example in examples]
+    losses, tokens = [one.total_loss for one in answers], [example.answer_token_count for example in examples]
     record = {"task": task, "index": at, "question": row["question"], "answer": row["answer"], "generation": None}
     record |= {"answer_loss": losses[0], "answer_tokens": tokens[0]}
     if len(losses) > 1:

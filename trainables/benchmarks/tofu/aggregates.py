@@ -101,7 +101,7 @@ def mean_token_losses(records: Records, task: str, kind: str) -> metrics.Array:
     return losses / tokens
 
 
-def read_open_unlearning_log(
+def parse_open_unlearning_log(
     kept: Mapping[str, Any], benchmark: Benchmark, rows: int, unseen: int, where: str
 ) -> Reference:
     """Return what open-unlearning's retain log, TOFU_EVAL.json of d3d7cf9, gives. Raises InputError for other rows.

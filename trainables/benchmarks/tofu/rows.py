@@ -46,7 +46,7 @@ RULES: dict[str, DialectRules] = {
 }
 
 
-def forget_percentage(split: str) -> int:
+def parse_forget_percentage(split: str) -> int:
     """Return 5 of `forget05`. Raises InputError if the split is no forget split."""
     match = re.fullmatch(r"forget([0-9]{2})", split)
     if not match or not 0 < int(match[1]) < 100:
@@ -56,7 +56,7 @@ def forget_percentage(split: str) -> int:
 
 def needs_holdout(benchmark: Benchmark) -> bool:
     """Return whether a measure of membership is asked for."""
-    return any(measure.membership for measure in measures.requested_measures(benchmark).values())
+    return any(measure.membership for measure in measures.list_requested_measures(benchmark).values())
 
 
 def evaluation_configs_by_task(benchmark: Benchmark) -> dict[str, str]:
@@ -64,7 +64,7 @@ def evaluation_configs_by_task(benchmark: Benchmark) -> dict[str, str]:
     found = {"forget": f"{benchmark.split}_perturbed"} | {task: f"{task}_perturbed" for task in ("retain", *FACT_TASKS)}
     if not needs_holdout(benchmark):
         return found
-    config = benchmark.holdout or f"holdout{forget_percentage(benchmark.split):02d}"
+    config = benchmark.holdout or f"holdout{parse_forget_percentage(benchmark.split):02d}"
     optional = benchmark.measures == (ALL,) and not benchmark.holdout and typed_paths.is_folder(benchmark.data)
     if optional and raw_rows.find_data_file(typed_paths.expand_home(benchmark.data), config) is None:
         return found

@@ -11,10 +11,10 @@ from trainables.common.errors import InputError, first_error_line
 from trainables.config.method_tables import GAMMA_AND_TAU, NEEDS, RECTIFIERS, RETAIN_PASS
 
 PART_DESCRIPTIONS = {"make": "make(constants, seed), which returns the objective", "Rectifier": "class Rectifier"}
-ALLOWED_WORDS = {"make": {"NEEDS": NEEDS}, "Rectifier": {"NEEDS": (RETAIN_PASS,), "TAKES": GAMMA_AND_TAU}}
+WORDS_BY_FILE_CONSTANT = {"make": {"NEEDS": NEEDS}, "Rectifier": {"NEEDS": (RETAIN_PASS,), "TAKES": GAMMA_AND_TAU}}
 
 
-def load_custom_part(name: str, part: str) -> Any:
+def load_custom_method(name: str, part: str) -> Any:
     """Return `part` of a file here, one of PART_DESCRIPTIONS. Raise InputError if the file is wrong."""
     file = f"trainables/methods/custom/{name}.py"
     try:
@@ -23,7 +23,7 @@ def load_custom_part(name: str, part: str) -> Any:
         raise InputError(f"{file}: {first_error_line(error)}") from error
     if not callable(getattr(module, part, None)):
         raise InputError(f"{file}: it has no {PART_DESCRIPTIONS[part]}")
-    for constant, words in ALLOWED_WORDS[part].items():
+    for constant, words in WORDS_BY_FILE_CONSTANT[part].items():
         stated = getattr(module, constant, ())
         if not isinstance(stated, tuple | list) or any(word not in words for word in stated):
             raise InputError(f"{file}: {constant} is no tuple of {', '.join(map(repr, words))}")

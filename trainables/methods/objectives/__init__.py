@@ -4,14 +4,14 @@ from functools import partial
 
 from trainables.config.method_tables import METHODS
 from trainables.methods import custom
-from trainables.methods.method_constants import Constants
+from trainables.methods.method_constants import ObjectiveConstants
 from trainables.methods.objectives import base, losses
 from trainables.methods.objectives.base import ForwardOutput, Objective, Term, Totals, nll, scale_loss
 
 __all__ = ["ForwardOutput", "Objective", "Term", "Totals", "make_objective"]
 
 
-def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
+def make_objective(method: str, c: ObjectiveConstants, seed: int = 0) -> Objective:
     """Return the objective of a method with its constants; `nll` is ordinary fine-tuning on the forget side."""
     match method:
         case "nll":
@@ -23,7 +23,7 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
         case "gd":
             return Objective((_forget(losses.gradient_ascent, c), *_retain(c)))
         case "wga":
-            return Objective((_forget(partial(losses.weighted_ascent, beta=c.beta), c), *_retain(c)))
+            return Objective((_forget(partial(losses.weighted_gradient_ascent, beta=c.beta), c), *_retain(c)))
         case "npo":
             return Objective((_forget(partial(losses.npo, beta=c.beta), c),), needs_reference=True)
         case "npo_kl":
@@ -55,20 +55,20 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
             retain = Term("retain", scale_loss(nll, weight), nll_weight=weight)
             return Objective((flat, retain), dual=base.DualWeight(weight, c.retain_bound, c.dual_rate, c.dual_warmup))
     if method in METHODS and METHODS[method].custom:
-        return custom.load_custom_part(method, "make")(c, seed)
+        return custom.load_custom_method(method, "make")(c, seed)
     raise ValueError(f"unknown method '{method}'")
 
 
-def _forget(loss: base.Loss, c: Constants) -> Term:
+def _forget(loss: base.Loss, c: ObjectiveConstants) -> Term:
     return Term("forget", scale_loss(loss, c.forget_coefficient))
 
 
-def _kl(c: Constants) -> Term:
-    loss = scale_loss(partial(losses.kl, reduction=c.kl_reduction), c.kl_coefficient)
+def _kl(c: ObjectiveConstants) -> Term:
+    loss = scale_loss(partial(losses.kl_from_frozen_model, reduction=c.kl_reduction), c.kl_coefficient)
     return losses.make_frozen_model_term("retain", loss, c.kl_reduction)
 
 
-def _retain(c: Constants) -> tuple[Term, ...]:
+def _retain(c: ObjectiveConstants) -> tuple[Term, ...]:
     """Return the plain loss on retain rows, or nothing: a term of weight 0 would still cost its pass."""
     weight = c.retain_coefficient
     if weight == "balanced":

@@ -16,10 +16,10 @@ from typing import Any, Literal
 import torch
 from torch.nn import functional
 
-from trainables.common.tokenized_row import AlternativeAnswerExample, Example
+from trainables.common.tokenized_row import Example, RowWithAlternativeAnswer
 from trainables.inference.padded_batch import IGNORED_LABEL, find_label_predicting_positions
 
-Side = Literal["forget", "retain"]
+DataSide = Literal["forget", "retain"]
 Positions = Literal["labels", "answer", "attended", "all", "none"]
 """Where a term reads logits: where they predict a label, at the labels, at real tokens, at padding too, nowhere."""
 AnswerChoice = Literal["own", "other", "both"]
@@ -43,7 +43,7 @@ class ForwardOutput:
     labels: (B, T). places: (N,), the N positions of the term, numbers of the flat (B, T). logits, frozen_logits:
     (N, V), there. reference: (B,), the S_i^0 of a forget row; where both answers are read (B / 2,), the own one's less
     the other's. hidden, frozen_hidden: (B, T, D), the residual stream after the objective's layer. None: unused.
-    compiled_losses: `label_losses`, compiled.
+    compiled_losses: `compute_label_losses`, compiled.
     """
 
     labels: torch.Tensor
@@ -58,7 +58,7 @@ class ForwardOutput:
     @cached_property
     def losses(self) -> torch.Tensor:
         """Return l_t: (B, T - 1), for a term that reads logits at labels."""
-        return (self.compiled_losses or label_losses)(self.logits, self.labels, self.places)
+        return (self.compiled_losses or compute_label_losses)(self.logits, self.labels, self.places)
 
     @property
     def next_labels(self) -> torch.Tensor:
@@ -66,7 +66,7 @@ class ForwardOutput:
         return functional.pad(self.labels[:, 1:], (0, 1), value=IGNORED_LABEL).flatten()[self.places]
 
 
-def label_losses(logits: torch.Tensor, labels: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+def compute_label_losses(logits: torch.Tensor, labels: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """Return the negative log-likelihood of each label in fp32, 0 without: (N, V), (B, T), (N,) -> (B, T - 1).
 
     `places` of the N rows of `logits`, each before a label, are numbers: a GPU would be waited for with a mask.
@@ -75,7 +75,7 @@ def label_losses(logits: torch.Tensor, labels: torch.Tensor, places: torch.Tenso
     return found.new_zeros(labels.numel()).scatter(0, places, found).view_as(labels)[:, :-1]
 
 
-def position_mask(which: Positions, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def make_position_mask(which: Positions, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return a mask of the positions of that name: (B, T), (B, T) -> (B, T), boolean."""
     if which == "attended":
         return mask.bool()
@@ -96,10 +96,10 @@ class Term:
 
     `width`: tokens that rows are padded to: None the micro-batch's longest, "batch" the effective batch's, or a number
     (a mean over padding depends on it, and on what is attended to there). `nll_weight`: the factor of a loss that is a
-    multiple of the NLL, which a rectifier's pass on the same retain rows serves, too; "balanced": `balancing_weight`.
+    multiple of the NLL, which a rectifier's pass on them serves, too; "balanced": `compute_balancing_weight`.
     """
 
-    side: Side
+    side: DataSide
     loss: Loss
     frozen: bool = False
     layer: int | None = None
@@ -112,7 +112,7 @@ class Term:
         """Return the examples that the term reads of rows; those with another answer are AnsweredExamples."""
         if self.answers == "own":
             return list(rows)
-        others = [row.other for row in rows if isinstance(row, AlternativeAnswerExample)]
+        others = [row.other for row in rows if isinstance(row, RowWithAlternativeAnswer)]
         return others if self.answers == "other" else [*rows, *others]
 
 
@@ -143,7 +143,7 @@ class Objective:
     """The weight of its retain term in the place of `Term.nll_weight`."""
 
     @property
-    def is_balanced(self) -> bool:
+    def has_balanced_retain_weight(self) -> bool:
         return any(term.nll_weight == "balanced" for term in self.terms)
 
     @property
@@ -155,7 +155,7 @@ class Objective:
         return any(term.answers != "own" for term in self.terms)
 
     @property
-    def needs_frozen(self) -> bool:
+    def needs_frozen_model(self) -> bool:
         return any(term.frozen for term in self.terms)
 
 
@@ -164,11 +164,11 @@ def nll(output: ForwardOutput, totals: Totals) -> torch.Tensor:
     return output.losses.sum() / totals.tokens
 
 
-RETAIN_NLL_TERM = Term("retain", nll)
+NLL_TERM = Term("retain", nll)
 """The plain loss as a pass of its own, on whatever rows are given with it."""
 
 
-def balancing_weight(products: torch.Tensor) -> torch.Tensor:
+def compute_balancing_weight(products: torch.Tensor) -> torch.Tensor:
     """Return ||g_f|| / ||g_r||, from <g_f, g_r>, ||g_r||^2, ||g_f||^2; 0 without g_r: (3,) -> ().
 
     g_f: the gradient of the forget terms, g_r: of the retain NLL, both of this step. g_f plus so much of g_r is ||g_f||

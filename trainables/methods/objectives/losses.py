@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from trainables.config.settings import KLReduction
 from trainables.inference.padded_batch import IGNORED_LABEL
-from trainables.methods.method_constants import FIXED_PAD_TOKENS, Constants
-from trainables.methods.objectives.base import ForwardOutput, Loss, Objective, Positions, Side, Term, Totals, nll
+from trainables.methods.method_constants import TOFU_ROW_TOKENS, ObjectiveConstants
+from trainables.methods.objectives.base import DataSide, ForwardOutput, Loss, Objective, Positions, Term, Totals, nll
 
 
 def gradient_ascent(output: ForwardOutput, totals: Totals) -> torch.Tensor:
@@ -21,7 +21,7 @@ def gradient_ascent(output: ForwardOutput, totals: Totals) -> torch.Tensor:
     return -nll(output, totals)
 
 
-def weighted_ascent(output: ForwardOutput, totals: Totals, beta: float) -> torch.Tensor:
+def weighted_gradient_ascent(output: ForwardOutput, totals: Totals, beta: float) -> torch.Tensor:
     """Return WGA (Wang et al., 2025, Rethinking LLM unlearning objectives): -mean_t w_t l_t, w_t = p_t^beta held."""
     weights = torch.exp(-beta * output.losses.detach())
     return -(weights * output.losses).sum() / totals.tokens
@@ -78,7 +78,7 @@ def pdu_forget_loss(output: ForwardOutput, totals: Totals) -> torch.Tensor:
     return (logits.amax(1) - logits.mean(1)).square().sum() / totals.tokens
 
 
-def kl(output: ForwardOutput, totals: Totals, reduction: KLReduction) -> torch.Tensor:
+def kl_from_frozen_model(output: ForwardOutput, totals: Totals, reduction: KLReduction) -> torch.Tensor:
     """Return KL(p^0 || p) over the vocabulary, averaged over the positions that `reduction` names.
 
     labels: positions that predict a label. attended: real tokens. all_positions: padding too, rows padded to the
@@ -91,9 +91,9 @@ def kl(output: ForwardOutput, totals: Totals, reduction: KLReduction) -> torch.T
     return functional.kl_div(current, target, reduction="sum", log_target=True) / count
 
 
-def make_frozen_model_term(side: Side, loss: Loss, reduction: KLReduction) -> Term:
+def make_frozen_model_term(side: DataSide, loss: Loss, reduction: KLReduction) -> Term:
     """Return a term on both models' distributions, with the padding and positions that its reduction averages over."""
-    width = {"all_positions": "batch", "all_positions_fixed_pad": FIXED_PAD_TOKENS}.get(reduction)
+    width = {"all_positions": "batch", "all_positions_fixed_pad": TOFU_ROW_TOKENS}.get(reduction)
     logits: Positions = reduction if reduction in ("labels", "attended") else "all"
     return Term(side, loss, frozen=True, width=width, logits=logits)  # type: ignore[arg-type]
 
@@ -137,7 +137,7 @@ def _squared(difference: torch.Tensor, output: ForwardOutput, totals: Totals, re
     return ((square * labelled).sum(1) / labelled.sum(1)).sum() / totals.rows
 
 
-def make_rmu_objective(c: Constants, seed: int) -> Objective:
+def make_rmu_objective(c: ObjectiveConstants, seed: int) -> Objective:
     """Return RMU's two terms at the outputs of one layer; neither reads logits."""
     width = "batch" if c.rmu_reduction == "all_positions" else None
     term = partial(Term, layer=c.layer, width=width, logits="none")

@@ -32,4 +32,4 @@ RECTIFIER_CLASSES: dict[str, Any] = {
 
 def find_rectifier_class(name: str) -> Any:
     """Return the class of that name; it is made with gamma, tau and, by name, the other settings that it takes."""
-    return RECTIFIER_CLASSES.get(name) or custom.load_custom_part(name, "Rectifier")
+    return RECTIFIER_CLASSES.get(name) or custom.load_custom_method(name, "Rectifier")

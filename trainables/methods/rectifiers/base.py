@@ -120,7 +120,7 @@ class Rectifier(Protocol):
         """Take what a checkpoint holds."""
 
 
-def triton_kernels_for(part: torch.Tensor) -> Any:
+def find_triton_kernels(part: torch.Tensor) -> Any:
     if not part.is_cuda:
         return None
     from trainables.methods import triton_kernels
@@ -150,7 +150,7 @@ def make_outcome(
 
 def shard_dot_products(gradient: Shard, average: Shard) -> torch.Tensor:
     """Return <g, m>, <m, m>, <g, g> of this shard: (3,) in fp64; a GPU reads both once."""
-    if gradient and (kernels := triton_kernels_for(gradient[0])):
+    if gradient and (kernels := find_triton_kernels(gradient[0])):
         total = torch.zeros(3, dtype=torch.float64, device=gradient[0].device)
         for part, mean in zip(gradient, average, strict=True):
             total += kernels.inner_products(part.reshape(-1), mean.reshape(-1))

@@ -27,7 +27,7 @@ class MovingAverageRectifier(Rectifier):
         if not self.average:
             self.average = [torch.zeros_like(part, dtype=torch.float32) for part in retain]
         for mean, part in zip(self.average, retain, strict=True):
-            if kernels := base.triton_kernels_for(mean):
+            if kernels := base.find_triton_kernels(mean):
                 kernels.lerp(mean, part, self.gamma)
             else:
                 mean.lerp_(part.to(mean.dtype), self.gamma)
@@ -61,7 +61,7 @@ class GRU(MovingAverageRectifier):
             found = Outcome(norm, 0.0, average_norm, dot, cos, 0.0, coefficient, rectified=True, degenerate=True)
             return GradientMixture(1.0, 0.0, found)
         rectified_norm = math.sqrt(max(square - dot * dot / average_square, 0.0)) if conflict else norm
-        scale = clip_scale(rectified_norm, self.tau)
+        scale = compute_clip_scale(rectified_norm, self.tau)
         cos_after, clipped = 0.0 if conflict else cos, rectified_norm * scale
         found = Outcome(norm, clipped, average_norm, dot, cos, cos_after, coefficient, scale, rectified=conflict)
         return GradientMixture(scale, scale * coefficient, found)
@@ -92,7 +92,7 @@ class ClippingRectifier(Rectifier):
     def decide(self, dot: float, average_square: float, square: float) -> GradientMixture:
         """Return how to clip to `tau` (eq. 10). There is no average: only ||g||^2 is read."""
         norm = math.sqrt(square)
-        scale = clip_scale(norm, self.tau)
+        scale = compute_clip_scale(norm, self.tau)
         return GradientMixture(scale, 0.0, Outcome(grad_norm=norm, rectified_norm=norm * scale, clip_scale=scale))
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
@@ -103,5 +103,5 @@ class ClippingRectifier(Rectifier):
         return found
 
 
-def clip_scale(norm: float, tau: float | None) -> float:
+def compute_clip_scale(norm: float, tau: float | None) -> float:
     return tau / norm if tau is not None and norm > tau else 1.0

@@ -23,7 +23,7 @@ from trainables.common.tokenized_row import Example
 from trainables.config.shared_artifacts import SharedVector
 from trainables.inference.padded_batch import padding_token
 from trainables.methods import task_vector_rectification
-from trainables.methods.objectives.base import RETAIN_NLL_TERM
+from trainables.methods.objectives.base import NLL_TERM
 from trainables.storage.atomic_files import publish_folder, write_json, write_parquet_rows
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
@@ -32,7 +32,7 @@ from trainables.training.task_vectors import forget_batches, sharded_model
 
 LoadRows = Callable[[SharedVector, Any], Sequence[Example]]
 """Returns the forget rows of a direction as tokens of a tokenizer."""
-Tensors = dict[str, torch.Tensor]
+TensorsByName = dict[str, torch.Tensor]
 """This rank's part of each parameter, by name."""
 
 
@@ -52,7 +52,7 @@ class TaskVectorTrainer:
     def train_and_average_vectors(self) -> list[dict[str, Any]]:
         """Make all vectors; leave their mean (TV: the one) in the place of the weights, and return a record a batch."""
         pieces, everything = self.model.parameter_rows, list(range(len(self.rows)))
-        total: Tensors = {}
+        total: TensorsByName = {}
         tokens = 0
         if self.direction.rectified:  # the gradient of the summed NLL over the forget set, and its label tokens
             loss, tokens = self._add_gradient(everything)
@@ -67,13 +67,13 @@ class TaskVectorTrainer:
             piece.weight.copy_(mean[piece.name])
         return records
 
-    def _add_vector(self, number: int, mean: Tensors, total: Tensors, tokens: int) -> dict[str, Any]:
+    def _add_vector(self, number: int, mean: TensorsByName, total: TensorsByName, tokens: int) -> dict[str, Any]:
         pieces = self.model.parameter_rows
         losses, own, others = self._fine_tune(number, total, tokens)
         for piece in pieces:  # the weights become the task vector
             piece.weight.sub_(self._target_part(piece))
         against = [others[piece.name] for piece in pieces] if others else None
-        products = task_vector_rectification.tensor_dot_products([piece.weight for piece in pieces], against)
+        products = task_vector_rectification.compute_tensor_products([piece.weight for piece in pieces], against)
         unmoved = torch.stack([(piece.weight == 0).sum() for piece in pieces]).sum().double()
         products = self.model.sum_over_ranks(products)
         outcome = task_vector_rectification.decide_vector_rectification(products, self.direction.vector.normalise)
@@ -88,7 +88,7 @@ class TaskVectorTrainer:
         rows = len(self.batches[number])
         return {"rows": rows, "tokens": own, "loss": losses[0], "last_loss": losses[-1], **record}
 
-    def _fine_tune(self, number: int, total: Tensors, tokens: int) -> tuple[list[float], int, Tensors]:
+    def _fine_tune(self, number: int, total: TensorsByName, tokens: int) -> tuple[list[float], int, TensorsByName]:
         """Take a batch's steps from theta_org; return the loss of each, the batch's label tokens, the others' gradient.
 
         The last, for TRU, is of the mean NLL of the other points at theta_org: from the sum `total` over all `tokens`.
@@ -98,7 +98,7 @@ class TaskVectorTrainer:
         optimizer: torch.optim.Optimizer = torch.optim.SGD(parameters, lr=vector.lr, foreach=False)
         if vector.optimizer == "adamw":
             optimizer = torch.optim.AdamW(parameters, lr=vector.lr, weight_decay=0.0, foreach=False)
-        others: Tensors = {}
+        others: TensorsByName = {}
         losses, own = [], 0
         for step in range(vector.steps):
             self.model.clear_gradients()
@@ -112,7 +112,7 @@ class TaskVectorTrainer:
         return losses, own, others
 
     def _add_gradient(self, rows: list[int]) -> tuple[float, int]:
-        plan = [(RETAIN_NLL_TERM, self.rows, rows)]
+        plan = [(NLL_TERM, self.rows, rows)]
         loss, tokens = forward_backward.accumulate_gradient(self.model, plan, self, None)
         return float(loss), tokens
 
@@ -121,7 +121,7 @@ class TaskVectorTrainer:
         return stored.to(self.model.device, torch.float32)
 
 
-def open_trainer(
+def load_task_vector_trainer(
     direction: SharedVector, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
 ) -> TaskVectorTrainer:
     """Load the target model in fp32 and the forget rows. The process group must exist."""
@@ -159,13 +159,13 @@ def ensure_direction(
     direction: SharedVector, store: Storage, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
 ) -> Path:
     """Return a direction's folder, made if there is none; all ranks call it. Of two trials at once the first counts."""
-    folder, first = forget_batches.direction_folder(direction, store), dist.get_rank() == 0
+    folder, first = forget_batches.find_direction_folder(direction, store), dist.get_rank() == 0
     if first:
         store.fetch(folder)
     exists: list[Any] = [folder.is_dir()]
     dist.broadcast_object_list(exists)
     if not exists[0]:
-        trainer = open_trainer(direction, load_rows, micro_batch, checkpointing)
+        trainer = load_task_vector_trainer(direction, load_rows, micro_batch, checkpointing)
         _write_direction(direction, trainer.model, trainer.train_and_average_vectors(), folder)
     if first:
         store.push(folder)
@@ -176,7 +176,7 @@ def ensure_direction(
 def _write_direction(
     direction: SharedVector, model: sharded_model.ShardedModel, records: list[dict[str, Any]], folder: Path
 ) -> None:
-    norm = model.weight_norm()
+    norm = model.compute_weight_norm()
     if norm == 0.0:
         vector = direction.vector
         raise InputError(
@@ -191,7 +191,7 @@ def _write_direction(
         staging = Path(place) / folder.name
         staging.mkdir()
         save_torch_state_dict(tensors, staging, filename_pattern="direction{suffix}.safetensors")
-        write_parquet_rows(staging / forget_batches.BATCHES_FILE, records)
+        write_parquet_rows(staging / forget_batches.VECTOR_RECORDS_FILE, records)
         result = {
             "id": direction.id(),
             "recipe": direction.model_dump(mode="json"),

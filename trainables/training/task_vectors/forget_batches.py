@@ -12,10 +12,10 @@ from trainables.storage.folder_storage import Storage
 
 SPLIT_SEED_STREAM = 11
 """Added to the seed, so that the random split differs from other streams of the same seed."""
-BATCHES_FILE = "batches.parquet"
+VECTOR_RECORDS_FILE = "batches.parquet"
 
 
-def direction_folder(direction: SharedVector, store: Storage) -> Path:
+def find_direction_folder(direction: SharedVector, store: Storage) -> Path:
     return store.root / "shared" / "directions" / direction.id()
 
 

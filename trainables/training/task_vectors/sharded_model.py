@@ -70,7 +70,7 @@ class ShardedModel:
             found.append(ParameterRows(name, parameter, start, start + len(_local(parameter))))
         return found
 
-    def weight_norm(self) -> float:
+    def compute_weight_norm(self) -> float:
         squares = [piece.weight.double().square().sum() for piece in self.parameter_rows]
         return float(self.sum_over_ranks(torch.stack(squares).sum())) ** 0.5
 

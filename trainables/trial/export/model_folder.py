@@ -48,14 +48,14 @@ def export_trial(
 
     `why`, `rule`: how a sweep chose the trial. `shares`: what attacks brought back (robustness.attacks).
     """
-    result = load_result(trial_id, store)
+    result = load_evaluated_result(trial_id, store)
     trial = parse_trial_of_result(result, store)
-    weights = fetch_weights(trial_id, store)
+    weights = fetch_kept_weights(trial_id, store)
     if output.exists():
         raise InputError(f"--output: '{output}' exists; give a new folder")
     if links := [path.name for path in weights.rglob("*") if path.is_symlink()]:
         raise InputError(f"ID: '{weights}' has links ({links[0]}), and would take files from elsewhere along")
-    atomic_files.check_writable(output, "--output")
+    atomic_files.check_file_writable(output, "--output")
     evaluation.check_data_unchanged(trial.benchmark)
     if rule is None:  # by which the step was chosen; the default, which reports all rows, if none was
         rule = trial.selection if result["chosen_step"] is not None else Selection()
@@ -78,7 +78,7 @@ def _write_weights(
 ) -> dict[str, Any]:
     """Write a trial's weights, rounded as the target's files are if its metrics stay; return what the check found."""
     target = [trial, *step_selection.list_predecessor_trials(trial, store)][-1].target
-    has, rounded = map(model_files.read_precision, (weights, typed_paths.expand_home(target.path)))
+    has, rounded = map(model_files.read_stated_precision, (weights, typed_paths.expand_home(target.path)))
     if has == "fp32" and rounded != has:
         network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(weights)), rounded, "ID")
         model_files.save_model(network, tokenizer, folder, {})
@@ -91,7 +91,7 @@ def _write_weights(
     return verify_export_metrics(trial, result, folder) | {"rounded_to": None}
 
 
-def fetch_weights(trial_id: str, store: Storage) -> Path:
+def fetch_kept_weights(trial_id: str, store: Storage) -> Path:
     """Return the folder of a trial's weights. Raises InputError if they were not kept."""
     folder = store.trial(trial_id)
     if not store.has_weights(trial_id):
@@ -112,11 +112,11 @@ def verify_export_metrics(
     """
     import torch
 
-    from trainables.training.runtime import choose_process_token_budget, device_name, prepare_process
+    from trainables.training.runtime import choose_process_token_budget, prepare_process, read_device_name
 
     gpus = min(1.0, trial.resources.gpus) if torch.cuda.is_available() else 0.0
     resources, run_on = trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), result["topology"]
-    device, verified_on = prepare_process(resources, trial.seed), device_name(gpus)
+    device, verified_on = prepare_process(resources, trial.seed), read_device_name(gpus)
     precision = "fp32" if trial.task_vector else trial.resources.precision
     network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(folder)), precision, "--output")
     known = run_on.get("evaluation_tokens") if verified_on == run_on["device"] else None  # bf16 rounds by it
@@ -143,7 +143,7 @@ def parse_trial_of_result(result: dict[str, Any], store: Storage) -> Trial:
         raise InputError(f"ID: {known}: {cli.describe_invalid_settings(error)}") from error
 
 
-def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
+def load_evaluated_result(trial_id: str, store: Storage) -> dict[str, Any]:
     """Return the result of a trial that was evaluated. Raises InputError if there is none."""
     store.download_sweeps_and_results([trial_id])
     result = store.result(trial_id)

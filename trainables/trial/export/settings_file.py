@@ -12,7 +12,7 @@ from trainables.config.trial import Trial
 from trainables.methods.method_constants import resolve_constants
 from trainables.storage import atomic_files
 
-TRAINERS_BY_METHOD = {"ga": "GradAscent", "gd": "GradDiff", "npo_gd": "NPO", "simnpo_gd": "SimNPO"}
+OPEN_UNLEARNING_TRAINERS = {"ga": "GradAscent", "gd": "GradDiff", "npo_gd": "NPO", "simnpo_gd": "SimNPO"}
 """open-unlearning's trainers (@ d3d7cf9) of the same objectives."""
 TRAINER_ARGUMENTS = {"beta": "beta", "margin": "delta", "forget_coefficient": "gamma", "retain_coefficient": "alpha"}
 """Their arguments (trainer.method_args) by our settings."""
@@ -58,7 +58,7 @@ def list_training_settings(trial: Trial) -> dict[str, Any]:
 
 def format_open_unlearning_overrides(trial: Trial) -> str | None:
     """Return a trial's settings as overrides of open-unlearning's src/train.py; None: it has none of these."""
-    training, name = trial.training, TRAINERS_BY_METHOD.get(trial.method)
+    training, name = trial.training, OPEN_UNLEARNING_TRAINERS.get(trial.method)
     constants = resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     other = training.model_dump(exclude=TRANSLATED_SETTINGS) != Training().model_dump(exclude=TRANSLATED_SETTINGS)
     other = other or trial.rectifier.name != "none" or trial.benchmark.name != "tofu"
