@@ -41,7 +41,7 @@ def main(
     Example: python -m platform.status tofu_tiny
     """
     store = open_storage(location, writable=False)
-    sweep, *others = manifest.find_manifests(name, store)
+    sweep, *others = manifest.load_manifests_by_name(name, store)
     found = collect_sweep_status(sweep, store)
     found["others"] = [
         {"name": item.label, "created": item.created, "trials": len(item.trials), "command": item.command}

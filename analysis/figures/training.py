@@ -17,9 +17,9 @@ from analysis.stats.chosen_settings import SHORT_NAMES
 from analysis.stats.sweep_results import SweepResults
 from trainables.storage.file_names import STEPS
 
-STEP_MEASURES = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_cos_after", "observed_retain_loss"]
+STEP_COLUMNS = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_cos_after", "observed_retain_loss"]
 """Columns of a rectified step against the moving average, and of `observe=K` every K steps (training.loop)."""
-STEP_COLUMNS = ["split", "method", "rectifier", "seed", "id", "step", *STEP_MEASURES]
+STEP_COLUMNS = ["split", "method", "rectifier", "seed", "id", "step", *STEP_COLUMNS]
 DYNAMICS_LINE_KEY_COLUMNS = ["split", "method", "rectifier"]
 MAX_DRAWN_STEPS = 250
 """Points of a line that are drawn at most: a figure in print has no room for more."""
@@ -44,7 +44,7 @@ def load_chosen_trial_steps(results: SweepResults) -> pd.DataFrame:
     trials = results.chosen_trials.rename(columns=SHORT_NAMES)
     parts = []
     for trial in trials.loc[~trials["method"].isin(TASK_VECTOR_METHODS)].to_dict("records"):
-        table = read_trial_parquet(results.store, results.store.trial(trial["id"]) / STEPS, ["step", *STEP_MEASURES])
+        table = read_trial_parquet(results.store, results.store.trial(trial["id"]) / STEPS, ["step", *STEP_COLUMNS])
         if "step" in table.column_names:
             found = table.to_pandas().astype(float)
             parts.append(found.assign(**{name: trial[name] for name in [*DYNAMICS_LINE_KEY_COLUMNS, "seed", "id"]}))

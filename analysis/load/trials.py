@@ -38,7 +38,7 @@ NESTED_FIELDS = {
 }
 """Columns, and where in result.json they are."""
 STRENGTH_COLUMNS = ["task_vector.stg", "task_vector.strength"]
-SELECTION_GAIN_COLUMNS = ["choice.removal", "choice.utility"]
+CHOICE_VALUE_COLUMNS = ["choice.removal", "choice.utility"]
 """What the selection rule goes by, more being better: of one half of the rows where it asks for halves."""
 UWC_MIXTURE_COLUMNS = ["id", "target", "goal", "weight", "model_utility", "forget_quality", "reached", "monotone"]
 CODE_AND_VERSION_COLUMNS = ("code", "versions.torch", "versions.transformers", "versions.deepspeed")
@@ -140,7 +140,7 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
     frame["choice.removal"] = [one.removal if one else None for one in tried]
     frame["choice.utility"] = [one.utility if one else None for one in tried]
     frame["halves"] = [bool(document.get("halves")) for document in documents]
-    frame = _numeric(frame, [*goals.metrics, *SELECTION_GAIN_COLUMNS])
+    frame = _numeric(frame, [*goals.metrics, *CHOICE_VALUE_COLUMNS])
     if len(goals.removals) > 1:
         frame[goals.removal_goal.metric] = frame[[goal.metric for goal in goals.removals]].mean(axis=1, skipna=False)
     return frame

@@ -31,7 +31,7 @@ from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.wording import format_count
 from trainables.storage.folder_storage import format_storage_option
-from trainables.storage.sweep_file import SWEEP_LABEL_PATTERN, SweepFile
+from trainables.storage.sweep_file import SWEEP_NAME_AND_HASH_PATTERN, SweepFile
 
 ReportNumbersSource = Literal["runs", "paper", "both"]
 
@@ -150,7 +150,7 @@ def _write_texts(path: Path, lead: Iterable[str], sheets: Iterable[FilledTable])
 
 def write_published_numbers_report(names: Sequence[str], storage: str | Path, output: Path | None) -> Path:
     """Write the paper's tables for sweeps and a page of them, and return their folder."""
-    sweeps = [match["name"] if (match := SWEEP_LABEL_PATTERN.fullmatch(name)) else name for name in names]
+    sweeps = [match["name"] if (match := SWEEP_NAME_AND_HASH_PATTERN.fullmatch(name)) else name for name in names]
     known = sorted({name for layout in LAYOUTS.values() for name in layout.sweeps.values()})
     filled: dict[str, str] = {}
     for name in sweeps:

@@ -33,7 +33,9 @@ METHOD_AND_RECTIFIER_COLUMNS = ["method", "rectifier"]
 FORGET_SHOWN, RETAIN_SHOWN = ("to forget", 3), ("to keep", 2)
 SHOWN_BY_TASK = {"forget": FORGET_SHOWN, "knowmem_f": FORGET_SHOWN, "retain": RETAIN_SHOWN, "knowmem_r": RETAIN_SHOWN}
 """What a task's rows are for, and how many of them are shown."""
-CAPTION = "Greedy answers to the first rows of the evaluation, one seed: rows are not picked by what was answered."
+ANSWERS_CAPTION = (
+    "Greedy answers to the first rows of the evaluation, one seed: rows are not picked by what was answered."
+)
 DARK_CSS = (
     "<style>:root { color-scheme: light dark; font-family: sans-serif; }"
     " @media (prefers-color-scheme: dark) { canvas, svg { filter: invert(0.9) hue-rotate(180deg); } }</style>"
@@ -75,7 +77,7 @@ def write_own_rows_parts(results: SweepResults, folder: Path) -> tuple[list[str]
     steps = tabulate_evaluated_steps([] if results.rule.halves else result.get("evaluations") or [], before)
     told = "Step 0 is the target model, measured whole; a later step may be a look at fewer rows of each set."
     ended = result.get("training", {}).get("ended")
-    notes = [f"Training ended early: {ended}."] * bool(ended) + list_lost_and_uncounted_rows(measured)
+    notes = [f"Training ended early: {ended}."] * bool(ended) + describe_kept_rows_not_said(measured)
     items = [item, PageTable(steps, told, f"Trial {trial['id']} step by step")] if len(steps) > 1 else [item]
     return [verdict.describe(named), export, *notes], items, [still] * bool(len(shown))
 
@@ -108,7 +110,7 @@ def tabulate_forget_rows(measured: pd.DataFrame) -> pd.DataFrame:
     return forget.sort_values(["said_any", "rougeL_recall"], ascending=False, kind="stable").drop_duplicates("row")
 
 
-def list_lost_and_uncounted_rows(measured: pd.DataFrame) -> list[str]:
+def describe_kept_rows_not_said(measured: pd.DataFrame) -> list[str]:
     """Return which questions that are to be kept are lost, and which do not count: the target model never said them.
 
     Nothing of sets in which another measure counts (kept_answers.score_answers_to_keep), whose shares are no 0 or 1.
@@ -209,7 +211,9 @@ def make_before_after_section(results: SweepResults) -> list[Section]:
         table = before.merge(after, on=["purpose", "question"], suffixes=("", "_after"))
         if len(table):
             heads = ["", "Question", "Original model", describe_method(row["method"], row["rectifier.name"])]
-            items.append(PageTable(table.set_axis(heads, axis="columns"), CAPTION, format_forget_split(str(split))))
+            items.append(
+                PageTable(table.set_axis(heads, axis="columns"), ANSWERS_CAPTION, format_forget_split(str(split)))
+            )
     return [Section("Before and after", tuple(items))] if items else []
 
 

@@ -18,7 +18,7 @@ from analysis.labels import (
     goal_axis_title,
     join_names,
 )
-from analysis.load.trials import SELECTION_GAIN_COLUMNS
+from analysis.load.trials import CHOICE_VALUE_COLUMNS
 from analysis.report.page import PageTable, SavedFigure, Section, save_frame_as_csv, save_picture
 from analysis.stats.chosen_settings import MIN_SETTINGS_FOR_IMPORTANCE, measure_setting_importance
 from analysis.stats.rectifier_comparison import RectifierComparison
@@ -151,7 +151,7 @@ def write_run_details_sections(results: SweepResults, folder: Path) -> list[Sect
     chosen, failures = detail_tables.tabulate_chosen_settings(results), detail_tables.tabulate_unusable_trials(results)
     save_frame_as_csv(folder, "chosen", chosen)
     save_frame_as_csv(folder, "failures", failures)
-    hidden = ["configuration", "calibrated", *([] if rule.halves else [*SELECTION_GAIN_COLUMNS, "halves"])]
+    hidden = ["configuration", "calibrated", *([] if rule.halves else [*CHOICE_VALUE_COLUMNS, "halves"])]
     hidden += ["chosen_step"] * bool(runs["chosen_step"].isna().all())
     save_frame_as_csv(folder, "trials", runs.drop(columns=hidden))
     every = detail_tables.tabulate_trials(results).round(dict.fromkeys(results.goals.metrics, DEFAULT_TABLE_DECIMALS))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.labels import Goals, find_goals_of_runs, format_setting_value, order_methods, order_rectifiers
-from analysis.load.trials import SELECTION_GAIN_COLUMNS, STRENGTH_COLUMNS, evaluated, settings
+from analysis.load.trials import CHOICE_VALUE_COLUMNS, STRENGTH_COLUMNS, evaluated, settings
 from trainables.benchmarks.selection import Candidate, average_over_seeds, describe_rule, pick_best_candidate
 from trainables.config.settings import Selection
 from trainables.config.types import LOG_SCALE_MIN_RATIO
@@ -51,7 +51,7 @@ def average_settings_over_seeds(runs: pd.DataFrame, rule: Selection) -> pd.DataF
     counting = runs.loc[asked if asked.any() else able]
     averages = average_over_seeds({str(key): _candidates(trials) for key, trials in counting.groupby("configuration")})
     choice = pd.DataFrame(averages, columns=["key", "removal", "utility"]).set_index("key").astype(float)
-    choice.columns = SELECTION_GAIN_COLUMNS
+    choice.columns = CHOICE_VALUE_COLUMNS
     reported = is_reported(runs, rule)
     runs, able = runs.loc[reported], able & reported
     shown = list(dict.fromkeys([*goals.metrics, goals.removal_goal.metric]))

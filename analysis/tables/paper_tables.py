@@ -23,7 +23,9 @@ UNEQUAL_UTILITY_NOTE = (
     f"{UNEQUAL_MARK} not at equal MU: a seed missed the target, keeps more than it without any mixing (w = 1), or has "
     "an MU that is not monotone in w (then the largest w at the target was taken). The CSV says which."
 )
-BESIDE = "Under each number the paper's, and ours less it; —: none of the paper's for the same split and setting."
+PAPER_NUMBERS_NOTE = (
+    "Under each number the paper's, and ours less it; —: none of the paper's for the same split and setting."
+)
 
 
 @dataclass(frozen=True)
@@ -272,7 +274,7 @@ def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[s
     if len(fixed):
         values = [f"{labels.method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]
         notes.append(f"{layout.axis} varies at one {layout.held_setting}: {', '.join(values)}.")
-    notes += [BESIDE] * compared
+    notes += [PAPER_NUMBERS_NOTE] * compared
     misprints = sorted(set(rows["misprint"].dropna()))
     how = "mended where the right value is known; the paper prints"
     how = how if compared else "as the paper prints it, which cannot be right"

@@ -111,7 +111,7 @@ def add_trial_to_manifest(plan: Plan, store: Storage, trial: Trial) -> None:
         store.try_push(path)
 
 
-def find_manifests(name: str, store: Storage) -> list[SweepFile]:
+def load_manifests_by_name(name: str, store: Storage) -> list[SweepFile]:
     """Return the sweeps called NAME, newest first, or the one NAME-HASH. Raises InputError with the known ones."""
     store.download_sweeps_and_results()
     names = map_sweep_labels_to_names(store)

@@ -25,7 +25,7 @@ from trainables.common.wording import escape_markdown
 from trainables.config.trial import Trial, setting_has_effect
 from trainables.methods.method_constants import resolve_constants
 from trainables.storage.atomic_files import parse_json_object, read_json, read_parquet_rows
-from trainables.storage.file_names import CURVE_COLUMNS, EVALUATED_STATUSES, LOST, PROGRESS, RESULT, STEPS, WEIGHTS
+from trainables.storage.file_names import EVALUATED_STATUSES, LIVE_CURVE_COLUMNS, LOST, PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile, read_sweep
 from trainables.trial.progress import is_progress_writer_running
@@ -97,7 +97,9 @@ class SweepMlflowRuns:
         if not progress.get("points") or is_progress_writer_running(progress) is False:
             return
         run, rows = self._find_run(trial, progress["started"]), progress["points"]
-        points = [(f"train/{name}", row[name], row["step"]) for row in rows for name in CURVE_COLUMNS if name in row]
+        points = [
+            (f"train/{name}", row[name], row["step"]) for row in rows for name in LIVE_CURVE_COLUMNS if name in row
+        ]
         self._log_points(run.info.run_id, points, run.info.start_time)
 
     def finish(self) -> None:

@@ -10,7 +10,7 @@ from tests.support import reference
 from tests.support.tiny import encode_rows
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector
-from trainables.config.shared_artifacts import SharedVector
+from trainables.config.shared_artifacts import TaskVectorRecipe
 from trainables.storage.folder_storage import open_storage
 from trainables.training import model_files
 from trainables.training.runtime import prepare_process
@@ -20,9 +20,9 @@ from trainables.trial.setup import load_direction_forget_rows
 TOFU = tofu.TofuBenchmark()
 
 
-def recipe(trial_inputs: Any, **changes: Any) -> SharedVector:
+def recipe(trial_inputs: Any, **changes: Any) -> TaskVectorRecipe:
     settings = {"steps": 3, "lr": 0.05, "batches": 5, **changes}
-    return SharedVector(
+    return TaskVectorRecipe(
         rectified=settings.pop("rectified", True),
         target=Model(path=str(trial_inputs.target), fingerprint="of-the-tests"),
         benchmark=Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, fingerprint="of-the-tests"),
@@ -32,7 +32,7 @@ def recipe(trial_inputs: Any, **changes: Any) -> SharedVector:
     )
 
 
-def make(direction: SharedVector, place: Path, micro_batch: int | None = None) -> dict[str, torch.Tensor]:
+def make(direction: TaskVectorRecipe, place: Path, micro_batch: int | None = None) -> dict[str, torch.Tensor]:
     """The direction's tensors, made in this process."""
     prepare_process(Resources(), 0)
     folder = ensure_direction(direction, open_storage(str(place)), load_direction_forget_rows, micro_batch)
@@ -42,7 +42,7 @@ def make(direction: SharedVector, place: Path, micro_batch: int | None = None) -
 class Naive:
     """The equations in float64 with every vector in memory, on flat parameters."""
 
-    def __init__(self, trial_inputs: Any, direction: SharedVector) -> None:
+    def __init__(self, trial_inputs: Any, direction: TaskVectorRecipe) -> None:
         network, tokenizer = model_files.load_model_and_tokenizer(direction.target)
         self.network = network.double()
         self.examples = encode_rows(tokenizer, TOFU.training_rows(direction.benchmark)[0], "llama2", "paper", 192)

@@ -12,8 +12,8 @@ from trainables.storage.file_names import EVALUATED_STATUSES
 
 TrialGoalGains = tuple[str, *tuple[float, ...]]
 """A trial's id and its gain in each goal of the benchmark: more is better, retention is last (TOFU: FQ, MU)."""
-Results = Mapping[str, Mapping[str, Any]]
-MIN_REMOVAL = 0.1
+ResultsByKey = Mapping[str, Mapping[str, Any]]
+MIN_SHARE_TO_SHIP = 0.1
 """The share of what the target model has that a choice removes at least; less is as good as chance."""
 
 
@@ -48,7 +48,7 @@ def pick_utility(document: Mapping[str, Any], benchmark: str, chosen: Selection)
     return pick_half_metrics(document, chosen).get(benchmarks.get_benchmark(benchmark).GOALS[-1].metric)
 
 
-def list_goal_gains(results: Results, benchmark: str) -> list[TrialGoalGains]:
+def list_goal_gains(results: ResultsByKey, benchmark: str) -> list[TrialGoalGains]:
     found = (
         (key, benchmarks.orient_goal_values(benchmark, result.get("metrics", {}))) for key, result in results.items()
     )
@@ -64,7 +64,7 @@ def find_pareto_front_ids(points: Sequence[TrialGoalGains]) -> list[str]:
     return [key for key, *_ in front]
 
 
-def list_candidates(results: Results, benchmark: str, chosen: Selection) -> list[Candidate]:
+def list_candidates(results: ResultsByKey, benchmark: str, chosen: Selection) -> list[Candidate]:
     """Return the results that the rule may choose: those with an evaluation, of the rule's seeds where any is."""
     evaluated = {key: result for key, result in results.items() if result.get("status") in EVALUATED_STATUSES}
     asked = [key for key, result in evaluated.items() if chosen.seeds and result["config"]["seed"] in chosen.seeds]
@@ -144,7 +144,7 @@ class ShippingVerdict:
 
 
 def choose_and_judge_trial(
-    benchmark: str, rule: Selection, results: Results, target: Mapping[str, Any]
+    benchmark: str, rule: Selection, results: ResultsByKey, target: Mapping[str, Any]
 ) -> ShippingVerdict:
     """Return the verdict on trials, by id, of one split; `target`: the evaluation of their target model, or empty."""
     kind, utility = benchmarks.get_benchmark(benchmark), pick_utility(target, benchmark, rule)
@@ -177,4 +177,8 @@ def _find_fault(chosen: Candidate, target: Candidate | None, rule: Selection) ->
     removed = chosen.removal - target.removal
     if removed <= 0:
         return "nothing was removed"
-    return "" if removed >= MIN_REMOVAL * abs(target.removal) - 1e-9 else f"less than {MIN_REMOVAL:.0%} was removed"
+    return (
+        ""
+        if removed >= MIN_SHARE_TO_SHIP * abs(target.removal) - 1e-9
+        else f"less than {MIN_SHARE_TO_SHIP:.0%} was removed"
+    )

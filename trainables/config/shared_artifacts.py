@@ -39,7 +39,7 @@ class ModelRecipe(SharedArtifactRecipe):
     precision: Precision = "fp32"
 
 
-class SharedVector(SharedArtifactRecipe):
+class TaskVectorRecipe(SharedArtifactRecipe):
     """Making of a task vector without its strength; `rectified`: TRU's mean of rectified unit vectors."""
 
     rectified: bool
@@ -51,7 +51,7 @@ class SharedVector(SharedArtifactRecipe):
     precision: Precision = "fp32"
 
 
-def make_direction_recipe(trial: Trial) -> SharedVector | None:
+def make_direction_recipe(trial: Trial) -> TaskVectorRecipe | None:
     """Return the direction that a trial moves along; None: it trains an objective."""
     if trial.task_vector is None:
         return None
@@ -59,7 +59,7 @@ def make_direction_recipe(trial: Trial) -> SharedVector | None:
     free: dict[str, Any] = {"stg": None, "strength": None}
     if not rectified:
         free |= {"batches": 1, "normalise": "whole"}
-    return SharedVector(
+    return TaskVectorRecipe(
         rectified=rectified,
         target=trial.target,
         benchmark=trial.benchmark.model_copy(update={"measures": (), "holdout": None}),

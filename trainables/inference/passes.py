@@ -19,7 +19,7 @@ _RANKS: ContextVar[int] = ContextVar("_RANKS", default=1)
 
 
 @contextmanager
-def share_evaluations_among_ranks(together: bool) -> Iterator[None]:
+def split_items_among_ranks(together: bool) -> Iterator[None]:
     """Share evaluations out among all ranks if `together`: all of them ask `run_items_in_passes` for the same items."""
     token = _RANKS.set(dist.get_world_size() if together else 1)
     try:

@@ -2,7 +2,7 @@
 
 RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
 PROGRESS, RETRY = "progress.json", "retry.json"
-CURVE_COLUMNS = ("loss", "retain_loss", "cos_before", "cos_after")
+LIVE_CURVE_COLUMNS = ("loss", "retain_loss", "cos_before", "cos_after")
 """The columns of steps.parquet that a running trial's progress tells, and that MLflow draws."""
 SHARED_PROGRESS_FOLDER = "shared/making"
 """Where the progress of what trials share lies in a storage, in a folder each."""

@@ -24,7 +24,7 @@ FILE_FORMAT_VERSION = 2
 """Version of a storage's files: of sweeps, trials and what they share."""
 RETRAINED = "retrained"
 """The role of a retain model that was trained with another seed."""
-SWEEP_LABEL_PATTERN = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
+SWEEP_NAME_AND_HASH_PATTERN = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
 
 
 def _check_command(text: str) -> str:
@@ -163,5 +163,7 @@ def resolve_trial_id(name: str, store: Storage) -> str:
 
 
 def map_sweep_labels_to_names(store: Storage) -> Mapping[str, str]:
-    found = (SWEEP_LABEL_PATTERN.fullmatch(path.stem) for path in sorted((store.root / "sweeps").glob("*.json")))
+    found = (
+        SWEEP_NAME_AND_HASH_PATTERN.fullmatch(path.stem) for path in sorted((store.root / "sweeps").glob("*.json"))
+    )
     return {match[0]: match["name"] for match in found if match}

@@ -11,7 +11,7 @@ from typing import Any, Self
 from trainables.common import process_identity, provenance
 from trainables.common.wording import format_duration
 from trainables.storage import atomic_files
-from trainables.storage.file_names import CURVE_COLUMNS, PROGRESS, SHARED_PROGRESS_FOLDER
+from trainables.storage.file_names import LIVE_CURVE_COLUMNS, PROGRESS, SHARED_PROGRESS_FOLDER
 from trainables.storage.folder_storage import Storage
 
 PROGRESS_WRITE_SECONDS, PROGRESS_PUSH_SECONDS = 2.0, 30.0
@@ -130,7 +130,7 @@ class ProgressFile:
         if phase == "loading":  # another attempt in this process begins
             self.points = []
         elif "entry" in event and (not self.points or step >= CURVE_POINT_GROWTH * self.points[-1]["step"]):
-            values = {name: event["entry"].get(name, math.nan) for name in CURVE_COLUMNS}
+            values = {name: event["entry"].get(name, math.nan) for name in LIVE_CURVE_COLUMNS}
             self.points.append({"step": step} | {name: value for name, value in values.items() if math.isfinite(value)})
         look = "" if phase == "loading" else event.get("last_look", self.state.get("last_look"))
         self.state = {"phase": phase, "step": step, "steps": steps, "training_left": left, "last_look": look}

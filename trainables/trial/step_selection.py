@@ -20,7 +20,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
-from trainables.inference.passes import share_evaluations_among_ranks
+from trainables.inference.passes import split_items_among_ranks
 from trainables.inference.progress import ProgressCallback, report_progress_to
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, EVALUATIONS, RESULT
@@ -107,7 +107,7 @@ class StepSelection:
         `together`: every rank has the model and calls this. Raises TrialDiverged if it diverged.
         """
         network.eval()
-        with share_evaluations_among_ranks(together):
+        with split_items_among_ranks(together):
             metrics, rows = self.measure_network(network, self._looks)
         if together and dist.get_rank() > 0:
             return

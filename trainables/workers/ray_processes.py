@@ -22,7 +22,7 @@ from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import cli, process_identity, provenance
 from trainables.common.errors import InputError, StoreUnreachable, is_out_of_memory
 from trainables.config.settings import Benchmark, Resources, Selection
-from trainables.config.shared_artifacts import SharedVector
+from trainables.config.shared_artifacts import TaskVectorRecipe
 from trainables.config.trial import Trial
 from trainables.storage.file_names import LOST
 from trainables.storage.folder_storage import Storage, open_storage_unchecked, remove_trial_leftovers
@@ -180,14 +180,16 @@ def run_trial_on_one_rank(trial: Trial, location: str, keep: bool) -> None:
 
 
 def make_direction_on_ranks(
-    direction: SharedVector, store: Storage, resources: Resources, micro_batch: int, strategy: str
+    direction: TaskVectorRecipe, store: Storage, resources: Resources, micro_batch: int, strategy: str
 ) -> None:
     """Make a direction on many ranks that share the model; it begins again where ranks die."""
     run_rank = partial(make_direction_on_one_rank, direction, store.location, resources, micro_batch)
     _fit(f"direction-{direction.id()}", store, run_rank, resources, strategy)
 
 
-def make_direction_on_one_rank(direction: SharedVector, location: str, resources: Resources, micro_batch: int) -> None:
+def make_direction_on_one_rank(
+    direction: TaskVectorRecipe, location: str, resources: Resources, micro_batch: int
+) -> None:
     cli.silence_libraries()
     store = open_storage_unchecked(location)
     _fetch_once(store, lambda: localize_paths(direction, store))

@@ -11,7 +11,7 @@ from trainables.benchmarks.local_paths import localize_paths
 from trainables.benchmarks.own import model_answers
 from trainables.common import provenance
 from trainables.config.settings import Benchmark, Model, Precision, Resources
-from trainables.config.shared_artifacts import ModelRecipe, SharedVector, evaluation_id
+from trainables.config.shared_artifacts import ModelRecipe, TaskVectorRecipe, evaluation_id
 from trainables.data import raw_rows
 from trainables.inference.progress import report_progress_to
 from trainables.storage import atomic_files
@@ -119,7 +119,7 @@ def _make_answers(
         store.push(file.parent)
 
 
-def ensure_shared_direction(direction: SharedVector, root: str, resources: Resources, micro_batch: int) -> None:
+def ensure_shared_direction(direction: TaskVectorRecipe, root: str, resources: Resources, micro_batch: int) -> None:
     """Make a direction unless it is there; of several ranks each calls this."""
     from trainables.training.runtime import prepare_process
     from trainables.training.task_vectors.direction_files import ensure_direction

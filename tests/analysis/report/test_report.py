@@ -224,13 +224,13 @@ def test_questions_that_are_lost_or_were_never_answered_are_named() -> None:
     rows = [asked | {"row": row, "kept": one} for row, one in enumerate(kept)]
     more = [asked | {"row": 8, "said": None, "kept": None}, asked | {"row": 9, "is_text": True, "kept": None}]
     more.append(asked | {"task": "forget", "row": 1})
-    lost, told = answers.list_lost_and_uncounted_rows(pd.DataFrame(rows + more))
+    lost, told = answers.describe_kept_rows_not_said(pd.DataFrame(rows + more))
     assert lost == "No longer said by the model: row 3 of those measured as retain."
     assert told.endswith("the target model did not say them: rows 2, 4 of those measured as retain.")
     by_memory = [one | {"kept": one["kept"] and 0.7} for one in rows]
     without_target = [one | {"kept": None} for one in rows]
     for others in (by_memory, without_target, [one | {"row": "x"} for one in rows], []):
-        assert answers.list_lost_and_uncounted_rows(pd.DataFrame(others)) == []
+        assert answers.describe_kept_rows_not_said(pd.DataFrame(others)) == []
 
 
 def test_each_step_that_was_looked_at_is_a_line() -> None:

@@ -9,7 +9,7 @@ import torch
 from tests.support import families, ranks
 from tests.support.families import END, NEVER
 from trainables.common.errors import InputError
-from trainables.inference.passes import run_items_in_passes, run_once_for_all_ranks, share_evaluations_among_ranks
+from trainables.inference.passes import run_items_in_passes, run_once_for_all_ranks, split_items_among_ranks
 
 
 def score_and_generate(model: Any, groups: Any, prompts: Any, limits: Any) -> Any:
@@ -23,11 +23,11 @@ def check_shared_passes(model: Any) -> None:
     expected = score_and_generate(model, groups, prompts, limits)
     tokens: list[int] = []
     hook = model.get_input_embeddings().register_forward_hook(lambda _, __, out: tokens.append(out[..., 0].numel()))
-    with share_evaluations_among_ranks(together=True):
+    with split_items_among_ranks(together=True):
         found = score_and_generate(model, groups, prompts, limits)
         few = families.generate(model, prompts[:1], [3], budget=400, end=NEVER)
     shared = sum(tokens)
-    with share_evaluations_among_ranks(together=False):
+    with split_items_among_ranks(together=False):
         score_and_generate(model, groups, prompts, limits)
     hook.remove()
     for one, other in zip(found[0], expected[0], strict=True):
@@ -52,7 +52,7 @@ def check_shared_errors(rank: int) -> None:
     kind, words = (RuntimeError, "rank 1 failed in an evaluation: OutOfMemoryError: no room")
     if rank == 1:
         kind, words = (torch.OutOfMemoryError, "no room")
-    with share_evaluations_among_ranks(together=True):
+    with split_items_among_ranks(together=True):
         with pytest.raises(kind, match=words):
             run_items_in_passes("", full, {0: 1, 1: 1}, 1)
         assert run_once_for_all_ranks(lambda: rank) == 0

@@ -11,7 +11,7 @@ from tests.support import ranks
 from tests.support.naive_vectors import make, recipe
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector, Training
-from trainables.config.shared_artifacts import SharedVector
+from trainables.config.shared_artifacts import TaskVectorRecipe
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
@@ -27,7 +27,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
-def made(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[SharedVector, Storage, Tensors]:
+def made(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[TaskVectorRecipe, Storage, Tensors]:
     """A direction made at once by one process, three rows a micro-batch."""
     direction, place = recipe(trial_inputs), tmp_path_factory.mktemp("made")
     tensors = make(direction, place, micro_batch=3)
@@ -68,7 +68,7 @@ def test_a_rate_that_gives_no_direction_is_refused(trial_inputs: Any, tmp_path: 
 
 
 def _one_of_two(rank: int, folder: Path, recipe_json: str) -> None:
-    direction = SharedVector.model_validate_json(recipe_json)
+    direction = TaskVectorRecipe.model_validate_json(recipe_json)
     ensure_direction(direction, open_storage(str(folder)), load_direction_forget_rows, micro_batch=1)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from platform.state import lock
-from platform.state.manifest import find_manifests
+from platform.state.manifest import load_manifests_by_name
 from tests.support.interrupted import configuration
 from trainables.common import process_identity
 from trainables.common.errors import InputError
 from trainables.storage import atomic_files
-from trainables.storage.file_names import CURVE_COLUMNS, PROGRESS, STEPS
+from trainables.storage.file_names import LIVE_CURVE_COLUMNS, PROGRESS, STEPS
 from trainables.storage.folder_storage import Storage
 from trainables.trial import progress
 from trainables.trial.runner import TrialRun
@@ -43,7 +43,7 @@ def test_progress_of_a_trial_until_its_result_is_there(
     assert states == [("loading", 0, None, False), *training, ("evaluation", 7, 7, False)]
     assert not path.exists()
     rows = [
-        {name: row[name] for name in ("step", *CURVE_COLUMNS)}
+        {name: row[name] for name in ("step", *LIVE_CURVE_COLUMNS)}
         for row in atomic_files.read_parquet_rows(path.with_name(STEPS))
     ]
     assert points == [{name: value for name, value in row.items() if math.isfinite(value)} for row in rows]
@@ -77,5 +77,5 @@ def test_what_trials_share_is_told_of_while_it_is_made(store: Storage) -> None:
         atomic_files.write_json(ended, (atomic_files.read_json(making.path) or {}) | far)
         made = r"\(being made in this storage: the model for full: training, step 2/8, for \d+ s, about \d+ s left\)"
         with pytest.raises(InputError, match=rf"^sweep tiny-0a1b2c3d is still being prepared {made}$"):
-            find_manifests("tiny", store)[0]
+            load_manifests_by_name("tiny", store)[0]
     assert progress.describe_shared_progress(store) == []

@@ -43,7 +43,7 @@ def make_objective(method: str, c: ObjectiveConstants, seed: int = 0) -> Objecti
             return Objective((Term("forget", scale_loss(nll, c.forget_coefficient), answers="other"), *_retain(c)))
         case "undial":
             loss = scale_loss(partial(losses.undial, beta=c.beta, reduction=c.kl_reduction), c.forget_coefficient)
-            return Objective((losses.make_frozen_model_term("forget", loss, c.kl_reduction), *_retain(c)))
+            return Objective((losses.make_term_reading_frozen_model("forget", loss, c.kl_reduction), *_retain(c)))
         case "satimp":
             return Objective((_forget(partial(losses.satimp, beta=c.beta, beta2=c.beta2), c), *_retain(c)))
         case "ceu":
@@ -65,7 +65,7 @@ def _forget(loss: base.Loss, c: ObjectiveConstants) -> Term:
 
 def _kl(c: ObjectiveConstants) -> Term:
     loss = scale_loss(partial(losses.kl_from_frozen_model, reduction=c.kl_reduction), c.kl_coefficient)
-    return losses.make_frozen_model_term("retain", loss, c.kl_reduction)
+    return losses.make_term_reading_frozen_model("retain", loss, c.kl_reduction)
 
 
 def _retain(c: ObjectiveConstants) -> tuple[Term, ...]:

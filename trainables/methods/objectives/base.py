@@ -109,7 +109,7 @@ class Term:
     answers: AnswerChoice = "own"
 
     def select_examples(self, rows: Sequence[Example]) -> list[Example]:
-        """Return the examples that the term reads of rows; those with another answer are AnsweredExamples."""
+        """Return the examples that the term reads of rows; those with another answer are RowWithAlternativeAnswer."""
         if self.answers == "own":
             return list(rows)
         others = [row.other for row in rows if isinstance(row, RowWithAlternativeAnswer)]

@@ -91,7 +91,7 @@ def kl_from_frozen_model(output: ForwardOutput, totals: Totals, reduction: KLRed
     return functional.kl_div(current, target, reduction="sum", log_target=True) / count
 
 
-def make_frozen_model_term(side: DataSide, loss: Loss, reduction: KLReduction) -> Term:
+def make_term_reading_frozen_model(side: DataSide, loss: Loss, reduction: KLReduction) -> Term:
     """Return a term on both models' distributions, with the padding and positions that its reduction averages over."""
     width = {"all_positions": "batch", "all_positions_fixed_pad": TOFU_ROW_TOKENS}.get(reduction)
     logits: Positions = reduction if reduction in ("labels", "attended") else "all"

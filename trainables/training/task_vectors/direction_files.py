@@ -20,7 +20,7 @@ from safetensors import safe_open
 from trainables.common import provenance
 from trainables.common.errors import InputError, TrialDiverged
 from trainables.common.tokenized_row import Example
-from trainables.config.shared_artifacts import SharedVector
+from trainables.config.shared_artifacts import TaskVectorRecipe
 from trainables.inference.padded_batch import padding_token
 from trainables.methods import task_vector_rectification
 from trainables.methods.objectives.base import NLL_TERM
@@ -30,7 +30,7 @@ from trainables.storage.folder_storage import Storage
 from trainables.training import forward_backward, model_files, weights_on_disk
 from trainables.training.task_vectors import forget_batches, sharded_model
 
-LoadRows = Callable[[SharedVector, Any], Sequence[Example]]
+LoadRows = Callable[[TaskVectorRecipe, Any], Sequence[Example]]
 """Returns the forget rows of a direction as tokens of a tokenizer."""
 TensorsByName = dict[str, torch.Tensor]
 """This rank's part of each parameter, by name."""
@@ -40,7 +40,7 @@ TensorsByName = dict[str, torch.Tensor]
 class TaskVectorTrainer:
     """One rank's part of the model, the forget rows, and their batches as row numbers."""
 
-    direction: SharedVector
+    direction: TaskVectorRecipe
     model: sharded_model.ShardedModel
     rows: Sequence[Example]
     batches: list[list[int]]
@@ -122,7 +122,7 @@ class TaskVectorTrainer:
 
 
 def load_task_vector_trainer(
-    direction: SharedVector, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
+    direction: TaskVectorRecipe, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
 ) -> TaskVectorTrainer:
     """Load the target model in fp32 and the forget rows. The process group must exist."""
     on_gpu = dist.get_backend() == "nccl"
@@ -156,7 +156,11 @@ def _check_finite(loss: float, where: str) -> None:
 
 
 def ensure_direction(
-    direction: SharedVector, store: Storage, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
+    direction: TaskVectorRecipe,
+    store: Storage,
+    load_rows: LoadRows,
+    micro_batch: int | None,
+    checkpointing: bool = False,
 ) -> Path:
     """Return a direction's folder, made if there is none; all ranks call it. Of two trials at once the first counts."""
     folder, first = forget_batches.find_direction_folder(direction, store), dist.get_rank() == 0
@@ -174,7 +178,7 @@ def ensure_direction(
 
 
 def _write_direction(
-    direction: SharedVector, model: sharded_model.ShardedModel, records: list[dict[str, Any]], folder: Path
+    direction: TaskVectorRecipe, model: sharded_model.ShardedModel, records: list[dict[str, Any]], folder: Path
 ) -> None:
     norm = model.compute_weight_norm()
     if norm == 0.0:

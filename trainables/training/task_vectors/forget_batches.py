@@ -7,7 +7,7 @@ rectified unit vectors, or TV's plain vector (direction_files.py).
 from pathlib import Path
 
 from trainables.common.errors import InputError
-from trainables.config.shared_artifacts import SharedVector
+from trainables.config.shared_artifacts import TaskVectorRecipe
 from trainables.storage.folder_storage import Storage
 
 SPLIT_SEED_STREAM = 11
@@ -15,7 +15,7 @@ SPLIT_SEED_STREAM = 11
 VECTOR_RECORDS_FILE = "batches.parquet"
 
 
-def find_direction_folder(direction: SharedVector, store: Storage) -> Path:
+def find_direction_folder(direction: TaskVectorRecipe, store: Storage) -> Path:
     return store.root / "shared" / "directions" / direction.id()
 
 
