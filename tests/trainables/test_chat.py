@@ -50,11 +50,9 @@ def test_a_folder_and_a_trial_are_asked(model: Path, tmp_path: Path) -> None:
         done = invoke(chat.main, name, "--storage", tmp_path, "--ask", QUESTION, "--ask", LONGER)
         assert (done.exit_code, done.stdout) == (0, expected), name
     lines = f"{QUESTION}\n\n{LONGER}\n" * 9  # more than are answered together
-    (tmp_path / "questions.txt").write_text(lines)
+    done = CliRunner().invoke(chat.cli.make_typer_app(chat.main), [str(model)], input=lines)
+    assert (done.exit_code, done.stdout) == (0, expected * 9)
     command = [sys.executable, "-m", "trainables.chat", str(model)]
-    asked: dict[str, Any] = {"cwd": ROOT, "capture_output": True, "text": True, "check": True, "timeout": 120}
-    with (tmp_path / "questions.txt").open() as stream:
-        assert subprocess.run(command, stdin=stream, **asked).stdout == expected * 9
     with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as talk:
         assert talk.stdin
         assert talk.stdout
