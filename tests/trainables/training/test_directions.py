@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file
 
 from tests.support import ranks
@@ -17,7 +18,7 @@ from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage, open_storage
 from trainables.training import model_files
-from trainables.training.task_vectors import direction_files, forget_batches
+from trainables.training.task_vectors import direction_files, forget_batches, sharded_model
 from trainables.training.task_vectors.direction_files import ensure_direction
 from trainables.trial.runner import TrialRun
 from trainables.trial.setup import load_direction_forget_rows
@@ -68,14 +69,20 @@ def test_a_rate_that_gives_no_direction_is_refused(trial_inputs: Any, tmp_path: 
 
 
 def _one_of_two(rank: int, folder: Path, recipe_json: str) -> None:
+    uneven = torch.nn.Module()
+    uneven.blocks = torch.nn.ModuleList([torch.nn.Linear(4, 7)])
+    whole = sharded_model.shard_model(uneven, torch.device("cpu"), "fp32").gather()
+    if rank == 0:
+        save_torch_state_dict(whole, folder)
     direction = TaskVectorRecipe.model_validate_json(recipe_json)
     ensure_direction(direction, open_storage(str(folder)), load_direction_forget_rows, micro_batch=1)
 
 
 def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_path: Path) -> None:
-    """Batches of three points on two ranks: one of them has nothing to do in a micro-batch."""
+    """Batches of three points on two ranks: one of them has nothing to do in a micro-batch. Seven rows can be saved."""
     direction, store, expected = made
     ranks.start(_one_of_two, (tmp_path, direction.model_dump_json()), 2)
+    assert load_file(tmp_path / "model.safetensors")["blocks.0.weight"].shape == (7, 4)
     folders = [forget_batches.find_direction_folder(direction, place) for place in (store, Storage(tmp_path))]
     found = load_file(folders[1] / "direction.safetensors")
     assert found.keys() == expected.keys()

@@ -81,7 +81,9 @@ class ShardedModel:
             whole = parameter.detach()
             whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
             if self.rank == 0:
-                state[name] = whole.cpu()
+                whole = whole.cpu()
+                padded = whole.untyped_storage().nbytes() > whole.nbytes  # where ranks have unequally many rows
+                state[name] = whole.clone() if padded else whole
         return state
 
 
