@@ -8,7 +8,7 @@ from trainables import benchmarks
 from trainables.benchmarks import evaluation
 from trainables.benchmarks.base import TARGET_IS_OWN_REFERENCE
 from trainables.benchmarks.local_paths import localize_paths
-from trainables.benchmarks.own import model_answers
+from trainables.benchmarks.own import model_answers, row_files
 from trainables.common import provenance
 from trainables.config.settings import Benchmark, Model, Precision, Resources
 from trainables.config.shared_artifacts import ModelRecipe, TaskVectorRecipe, evaluation_id
@@ -67,7 +67,7 @@ def ensure_recipe_model(recipe: ModelRecipe, root: str, gpus: float = 0, micro_b
 
 
 def ensure_evaluation(model: Model, benchmark: Benchmark, retain: str | None, root: str, resources: Resources) -> None:
-    """Evaluate a model as the trials it is compared with, and keep that in the storage.
+    """Evaluate a model as the trials it is compared with, and keep that in the storage, unless that was done.
 
     `retain`: the id of the evaluation that it is measured against, or ITSELF.
     """
@@ -77,6 +77,9 @@ def ensure_evaluation(model: Model, benchmark: Benchmark, retain: str | None, ro
     subject, on = localize_paths(model, store), localize_paths(benchmark, store)
     key = evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
+    if store.read_evaluation(key) is not None and row_files.are_model_answers_ready(on):
+        store.push(folder, changing=True)  # by another sweep while this task waited, or before Ray ran it again
+        return
     device = prepare_process(resources, 0)
     reference = retain
     if retain and retain != TARGET_IS_OWN_REFERENCE:
