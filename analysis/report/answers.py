@@ -113,7 +113,7 @@ def tabulate_forget_rows(measured: pd.DataFrame) -> pd.DataFrame:
 def describe_kept_rows_not_said(measured: pd.DataFrame) -> list[str]:
     """Return which questions that are to be kept are lost, and which do not count: the target model never said them.
 
-    Nothing of sets in which another measure counts (kept_answers.score_answers_to_keep), whose shares are no 0 or 1.
+    Nothing of sets in which another measure counts (kept_answers.add_kept_shares), whose shares are no 0 or 1.
     """
     found = []
     for task in SETS_TO_KEEP:

@@ -69,7 +69,7 @@ def tabulate_chosen_settings(results: SweepResults) -> pd.DataFrame:
 
 
 def tabulate_recovered_shares(points: pd.DataFrame) -> pd.DataFrame:
-    """Return what each attack's last step brought back of each chosen setting (`Results.recovered_shares`)."""
+    """Return what each attack's last step brought back of each chosen setting (`SweepResults.attack_recovery`)."""
     rows, last = [], points["step"] == points.groupby("attack")["step"].transform("max")
     for (split, method, rectifier), own in points.loc[last].groupby(["split", "method", "rectifier"], sort=False):
         row = {"Split": format_forget_split(str(split)), "Method": describe_method(str(method), str(rectifier))}
@@ -106,7 +106,7 @@ def tabulate_seeds(results: SweepResults) -> pd.DataFrame:
 
 
 def tabulate_setting_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
-    """Return `measure_importance` as texts: one row for each study and setting, one column for each goal."""
+    """Return `measure_setting_importance` as texts: one row for each study and setting, one column for each goal."""
     rows: list[dict[str, Any]] = []
     groups: Any = frame.groupby([*STUDY_KEY_COLUMNS, "setting"], sort=False)
     for (split, method, rectifier, setting), part in groups:

@@ -51,7 +51,7 @@ class MethodRow(MethodOrRectifierRow):
     reads: tuple[str, ...] = ()
     """The settings of `objective` that it reads."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By preset, or PRESET/SPLIT (MUSE: `news` or `books`): the numbers that differ from the defaults of Constants."""
+    """By preset, or PRESET/SPLIT (MUSE: `news` or `books`): the numbers that differ from the defaults."""
     steers: bool = False
     """It steers the layer `objective.layer` and trains the last matrix of it and of the two layers before it alone."""
     strength: Literal["stg", "strength"] | None = None
@@ -250,7 +250,7 @@ def _read_custom_file(path: Path) -> Iterator[MethodOrRectifierRow]:
 
 
 def _known(stated: Any, most: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of `most` that are stated; all if nothing is, or something else (`load_custom_part` refuses it)."""
+    """Return those of `most` that are stated; all if none is, or others are (`load_custom_method` refuses it)."""
     valid = isinstance(stated, tuple | list) and all(word in most for word in stated)
     return tuple(word for word in most if word in stated) if valid else most
 

@@ -81,7 +81,7 @@ class Objective(FrozenSettings):
     margin: float | None = Field(default=None, ge=-1e9, le=1e9)
     forget_coefficient: Positive | None = None
     retain_coefficient: NotNegative | Literal["balanced"] | None = None
-    """Weight of the retain term; `balanced`: each step as long a gradient as the forget terms' (`balancing_weight`)."""
+    """Weight of the retain term; `balanced`: a gradient as long as the forget terms' (`compute_balancing_weight`)."""
     kl_coefficient: Positive | None = None
     kl_reduction: KLReduction | None = None
     layer: Natural | None = None
@@ -284,7 +284,7 @@ class Selection(FrozenSettings):
     `utility_floor`: the most removal among those that keep `share` of the target model's utility, else the most
     utility. With `halves` or `seeds` it is chosen on one half of the rows, or these seeds, and reported on the others.
     `rows`: steps are chosen by a quick look at so many rows of each set, and only the chosen one is evaluated whole;
-    training ends where looks say that no later step will be better (StepSelection.explain_training_end).
+    training ends where looks say that no later step will be better (StepSelection.find_reason_to_end_training).
     """
 
     rule: Literal["utility_floor", "highest_removal", "highest_utility"] = "utility_floor"

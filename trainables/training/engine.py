@@ -185,7 +185,7 @@ class PlainEngine:
 def create_engine(network: Any, training: Training, resources: Resources, attention: Attention = "sdpa") -> Engine:
     """Return an engine around `network`: DeepSpeed's where ranks, a ZeRO stage or offloading ask for it.
 
-    The plain engine packs rows where the `attention` is sdpa and the model takes them (packed_rows.enable_packed_rows).
+    The plain engine packs rows where `attention` is sdpa and the model takes them (`enable_packed_rows_if_exact`).
     """
     if resources.uses_plain_engine:
         dtype = torch.bfloat16 if resources.precision == "bf16" else torch.float32

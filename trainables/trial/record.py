@@ -50,7 +50,7 @@ class TrialRecord:
     stopped: dict[str, Any] | None = None
     """Why training stopped before its last step, as an error of kind `collapsed`."""
     ended: str | None = None
-    """Why it ended before that with a step to choose (`StepSelection.explain_training_end`)."""
+    """Why it ended before that with a step to choose (`StepSelection.find_reason_to_end_training`)."""
 
     def update_seconds(self) -> dict[str, float]:
         """Bring total and training up to date, and return all; training is what is neither loading nor evaluation."""

@@ -51,7 +51,7 @@ def make_objective(method: str, c: ObjectiveConstants, seed: int = 0) -> Objecti
         case "pdu":  # arXiv 2506.05314: forget_coefficient `pdu_forget_loss` + lambda NLL(retain), lambda by DualWeight
             # its authors update lambda on every micro-batch of every rank alone; here once a step, by the whole batch
             flat = Term("forget", scale_loss(losses.pdu_forget_loss, c.forget_coefficient), logits="answer")
-            weight = float(c.retain_coefficient)  # never "balanced": check_retain_counted_once
+            weight = float(c.retain_coefficient)  # never "balanced": check_rectifier_fits_retain_terms
             retain = Term("retain", scale_loss(nll, weight), nll_weight=weight)
             return Objective((flat, retain), dual=base.DualWeight(weight, c.retain_bound, c.dual_rate, c.dual_warmup))
     if method in METHODS and METHODS[method].custom:
