@@ -41,10 +41,7 @@ def main(
     limit: Annotated[int | None, question_option(metavar="N", help="So many rows of each task.", min=1)] = None,
     measures: Annotated[str, question_option(help="More: all or NAME,... (docs/measuring.md).")] = "",
     holdout: Annotated[str | None, question_option(help="Data configuration of rows that no model saw.")] = None,
-    retain_evaluation: Annotated[
-        Path | None,
-        typer.Option(help="Output for the retain model (own: target)."),
-    ] = None,
+    retain_evaluation: Annotated[Path | None, typer.Option(help="Output for the retain model (own: target).")] = None,
     rows_file: Annotated[Path | None, typer.Option("--rows", help="Where results by row go (Parquet).")] = None,
     precision: Annotated[Precision | None, typer.Option(metavar="NAME", help="fp32 or bf16, which is a GPU's.")] = None,
     attention: Annotated[Attention, typer.Option(metavar="NAME", help="sdpa, eager, flash_attention_2.")] = "sdpa",

@@ -122,12 +122,7 @@ def forward_micro_batch(
 
 @torch.no_grad()
 def compute_row_loss_sums(
-    engine: PassEngine,
-    rows: Sequence[Example],
-    numbers: Sequence[int],
-    task: Any,
-    size: int,
-    term: Term = NLL_TERM,
+    engine: PassEngine, rows: Sequence[Example], numbers: Sequence[int], task: Any, size: int, term: Term = NLL_TERM
 ) -> dict[int, float]:
     """Return S_i, the summed loss over the labels that `term` reads, of the rows `numbers`, by row number.
 

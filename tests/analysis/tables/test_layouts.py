@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -173,14 +174,7 @@ def two_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[SweepResults, pd
         ("model_utility", 0.0001, 0.0, [True, False], ["0.0001", "0.0000"]),
     ],
 )
-def test_bold(
-    two_rows: tuple[SweepResults, pd.DataFrame],
-    metric: str,
-    plain: float,
-    gru: float,
-    bold: list[bool],
-    texts: list[str],
-) -> None:
+def test_bold(two_rows: Any, metric: str, plain: float, gru: float, bold: list[bool], texts: list[str]) -> None:
     results, frame = two_rows
     values = pd.Series([{"none": plain, "gru": gru}[name] for name in frame["rectifier"]], frame.index)
     values = values.where(frame["metric"] == metric, frame["value"])

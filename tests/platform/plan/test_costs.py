@@ -13,15 +13,7 @@ from search_spaces.backbones.published import LLAMA2_7B_CHAT
 from tests.support import small_sweep, tiny
 from trainables.benchmarks.base import EvaluationTokens
 from trainables.common.errors import InputError
-from trainables.config.settings import (
-    Benchmark,
-    Calibration,
-    Model,
-    ModelShape,
-    Resources,
-    TaskVector,
-    Training,
-)
+from trainables.config.settings import Benchmark, Calibration, Model, ModelShape, Resources, TaskVector, Training
 from trainables.config.trial import Rectifier, Trial
 from trainables.data import fictional
 from trainables.storage.folder_storage import Storage
