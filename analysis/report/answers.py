@@ -63,7 +63,7 @@ def write_own_rows_parts(results: SweepResults, folder: Path) -> tuple[list[str]
     if store.exists(store.root / "exports" / str(trial["id"])):
         export = f"Its model is written. To ask it: `python -m trainables.chat {asked}`"
     measured = read_trial_parquet(store, store.trial(verdict.key) / ROWS).to_pandas()
-    rows = tabulate_forget_rows(measured)
+    rows = tabulate_forget_row_scores(measured)
     save_frame_as_csv(folder, "forget_rows", rows)
     shown: Any = rows.loc[rows["said_any"] > 0].head(MAX_SAID_ROWS_SHOWN)
     caption = "Rows are numbered as in the forget file; tables/forget_rows.csv has every measured one."
@@ -101,7 +101,7 @@ def tabulate_evaluated_steps(evaluations: list[dict[str, Any]], before: dict[Any
     return rows.map(format_number).assign(step=rows["step"].astype(str)).rename(columns=heads)
 
 
-def tabulate_forget_rows(measured: pd.DataFrame) -> pd.DataFrame:
+def tabulate_forget_row_scores(measured: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each measured forget row, of a text its block that is given away most; the worst first."""
     rows = measured.reindex(columns=["task", *COLUMN_HEADS])
     forget = rows.loc[rows["task"] == "forget"].drop(columns="task")

@@ -17,7 +17,7 @@ from trainables.storage.file_names import EVALUATED_STATUSES, WEIGHTS
 from trainables.storage.folder_storage import Storage, format_storage_option, move_to_dated_folder
 
 
-def judge_and_export_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
+def print_verdicts_and_export_chosen(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
     """Say of each split, of splits in a row of the last one, what to ship; export the chosen trial or say why not."""
     splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
     before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_unlearned_before, splits))

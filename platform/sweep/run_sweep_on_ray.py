@@ -29,7 +29,7 @@ from platform.state.trial_outcomes import (
     read_target_utilities,
 )
 from platform.sweep import hub_download, prepare
-from platform.sweep.chosen_trials import WeightDeleter, attack_chosen_trials, judge_and_export_chosen_trials
+from platform.sweep.chosen_trials import WeightDeleter, attack_chosen_trials, print_verdicts_and_export_chosen
 from platform.sweep.start_options import StartOptions
 from platform.sweep.trial_callback import ProgressScreen, SweepCallback, SweepProgress
 from platform.tracking.mirror import MlflowMirror, start_mlflow_mirror
@@ -69,7 +69,7 @@ def run_sweep_on_ray(
             with stopper.count_gpu_time_of_preparation(gpus):
                 attack_chosen_trials(add_recorded_trials_to_plan(plan, store), store, print_line)
         if plan.sweep.export:
-            judge_and_export_chosen_trials(add_recorded_trials_to_plan(plan, store), store, print_line)
+            print_verdicts_and_export_chosen(add_recorded_trials_to_plan(plan, store), store, print_line)
         mirror.close()
         return mirror
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from trainables import benchmarks
 from trainables.common import typed_paths
 from trainables.config.settings import Benchmark, Model
 from trainables.config.shared_artifacts import ModelRecipe
-from trainables.data.hub_folders import HubRequirement, fetch_pinned_folder, resolve_hub_id
+from trainables.data.hub_folders import HubRequirement, fetch_pinned_folder, find_hub_id_of_folder
 from trainables.storage.folder_storage import Storage
 
 V = TypeVar("V")
@@ -54,5 +54,5 @@ def _find_hub_folders(value: BaseModel, store: Storage) -> dict[str, Any]:
 
 def _find_place(requirement: HubRequirement, store: Storage) -> str:
     """Return the folder of the storage; where it has none, the hub id."""
-    requirement = replace(requirement, id=resolve_hub_id(requirement.id))
+    requirement = replace(requirement, id=find_hub_id_of_folder(requirement.id))
     return str(fetch_pinned_folder(requirement, store) or requirement.id)

@@ -20,7 +20,7 @@ CACHE_FOLDER_PATTERN = re.compile(r".*/(?:model|dataset)s--([^/]+)/snapshots/([^
 WEIGHT_FILE_PATTERNS = ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors")
 TOKENIZER_FILE_PATTERNS = ("*token*.json", "vocab.json", "vocab.txt", "merges.txt", "*.model", "*.tiktoken", "*.jinja")
 DATA_FILE_SUFFIXES = ("json", "jsonl", "parquet", "csv", "tsv", "txt", "gz", "zst", "bz2", "xz", "arrow")
-DOWNLOAD_PATTERNS = {
+DOWNLOAD_PATTERNS_BY_KIND = {
     "models": ["config.json", "generation_config.json", *TOKENIZER_FILE_PATTERNS, *WEIGHT_FILE_PATTERNS],
     "tokenizers": ["config.json", *TOKENIZER_FILE_PATTERNS],
     "datasets": ["README.md", *(f"*.{suffix}" for suffix in DATA_FILE_SUFFIXES)],
@@ -73,7 +73,7 @@ def parse_cache_folder(place: str) -> tuple[str, str] | None:
     return (found[1].replace("--", "/", 1), found[2]) if found else None
 
 
-def resolve_hub_id(place: str) -> str:
+def find_hub_id_of_folder(place: str) -> str:
     """Return the hub id whose files a folder of the cache holds, and any other place as it is."""
     found = parse_cache_folder(place)
     return found[0] if found else place
@@ -110,7 +110,7 @@ def download_commit(requirement: HubRequirement, commit: str, *, only_cached: bo
     from huggingface_hub import snapshot_download
 
     where: dict[str, Any] = {"repo_type": requirement.repo_type, "revision": commit}
-    where |= {"repo_id": requirement.id, "allow_patterns": DOWNLOAD_PATTERNS[requirement.kind]}
+    where |= {"repo_id": requirement.id, "allow_patterns": DOWNLOAD_PATTERNS_BY_KIND[requirement.kind]}
     try:
         return Path(snapshot_download(local_files_only=True, **where))
     except OSError:  # not all of it is here

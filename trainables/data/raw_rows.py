@@ -97,7 +97,7 @@ def fingerprint_data_source(
     if check_if_local_folder(data, field):
         folder = typed_paths.expand_home(data)
         return "files:" + fingerprints.hash_files([require_data_file(folder, config, field) for config in configs])
-    return f"hub:{hub_folders.resolve_hub_id(data)}@{revision or 'main'}"
+    return f"hub:{hub_folders.find_hub_id_of_folder(data)}@{revision or 'main'}"
 
 
 def load_rows_from_file(file: Path, field: str) -> list[Row]:

@@ -17,7 +17,7 @@ from trainables.storage.folder_storage import Storage
 from trainables.training import model_files
 
 
-class AttackInputs(NamedTuple):
+class AttackModelsAndBenchmark(NamedTuple):
     """Models by their roles, and what they are measured on. `started`: when the trial was, if it is one's model."""
 
     models: dict[str, Model]
@@ -29,7 +29,7 @@ class AttackInputs(NamedTuple):
 
 def make_attack_inputs_from_folders(
     model: str, target: str | None, retain: str | None, benchmark: Benchmark
-) -> AttackInputs:
+) -> AttackModelsAndBenchmark:
     """Return model folders or hub ids as what is attacked. Raises InputError."""
     if target is None:
         raise InputError("--target: name the model before unlearning, which the shares are of")
@@ -38,10 +38,10 @@ def make_attack_inputs_from_folders(
     for role, one in models.items():
         model_files.check_if_local_model(one, field="ID|DIR" if role == "model" else f"--{role}")
         models[role] = _with_fingerprint(one)
-    return AttackInputs(models, benchmark, Resources())
+    return AttackModelsAndBenchmark(models, benchmark, Resources())
 
 
-def make_attack_inputs_from_trial(trial_id: str, store: Storage) -> AttackInputs:
+def make_attack_inputs_from_trial(trial_id: str, store: Storage) -> AttackModelsAndBenchmark:
     """Return a trial whose weights are kept as what is attacked. Raises InputError."""
     from trainables.trial import setup
     from trainables.trial.export import model_folder
@@ -58,7 +58,7 @@ def make_attack_inputs_from_trial(trial_id: str, store: Storage) -> AttackInputs
         models["retain"] = localize_paths(Model.model_validate(kept["model"]), store)
     precision = "fp32" if trial.task_vector else trial.resources.precision  # as the trial was evaluated
     resources = trial.resources.model_copy(update={"precision": precision})
-    return AttackInputs(models, trial.benchmark, resources, trial_id, result["started"])
+    return AttackModelsAndBenchmark(models, trial.benchmark, resources, trial_id, result["started"])
 
 
 def _with_fingerprint(model: Model) -> Model:
@@ -66,7 +66,7 @@ def _with_fingerprint(model: Model) -> Model:
 
 
 def attack_models_and_keep_shares(
-    inputs: AttackInputs,
+    inputs: AttackModelsAndBenchmark,
     names: Sequence[str],
     lr: float | None,
     seed: int,

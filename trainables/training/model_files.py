@@ -65,7 +65,7 @@ def fingerprint_model(model: Model) -> str:
     if model.tokenizer is None:
         return found
     if hub_folders.parse_cache_folder(model.tokenizer) or not check_if_local_tokenizer(model.tokenizer):
-        return f"{found}+{hub_folders.resolve_hub_id(model.tokenizer)}"
+        return f"{found}+{hub_folders.find_hub_id_of_folder(model.tokenizer)}"
     return f"{found}+{fingerprints.hash_tokenizer_files(typed_paths.expand_home(model.tokenizer))}"
 
 

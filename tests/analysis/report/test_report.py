@@ -212,10 +212,10 @@ def record(row: int, block: int, rouge: float) -> dict[str, Any]:
 
 def test_of_a_text_the_block_is_listed_that_is_given_away_most() -> None:
     now = [record(0, 0, 0.1), record(0, 1, 0.6), record(1, 0, 0.2), record(0, 0, 0.9) | {"task": "retain"}]
-    found = answers.tabulate_forget_rows(pd.DataFrame(now))
+    found = answers.tabulate_forget_row_scores(pd.DataFrame(now))
     assert found.to_numpy().tolist() == [[1, 0.3, 0.6, 0.3, 0.15], [2, 0.1, 0.2, 0.1, 0.05]]
-    assert answers.tabulate_forget_rows(pd.DataFrame([one | {"row": "x", "prob": [1.0]} for one in now])).empty
-    assert answers.tabulate_forget_rows(pd.DataFrame()).empty
+    assert answers.tabulate_forget_row_scores(pd.DataFrame([one | {"row": "x", "prob": [1.0]} for one in now])).empty
+    assert answers.tabulate_forget_row_scores(pd.DataFrame()).empty
 
 
 def test_questions_that_are_lost_or_were_never_answered_are_named() -> None:

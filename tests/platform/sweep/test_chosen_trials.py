@@ -62,7 +62,7 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
 
 def said(plan: Any, store: Storage) -> str:
     lines: list[str] = []
-    chosen_trials.judge_and_export_chosen_trials(plan, store, lines.append)
+    chosen_trials.print_verdicts_and_export_chosen(plan, store, lines.append)
     return "\n".join(lines)
 
 

@@ -24,7 +24,7 @@ from trainables.common.errors import InputError, suggest_name
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
-from trainables.data.hub_folders import HubRequirement, resolve_hub_id
+from trainables.data.hub_folders import HubRequirement, find_hub_id_of_folder
 from trainables.storage.atomic_files import check_folder_unchanged
 
 OWN_SPLIT = OWN_DATA = "own"
@@ -120,7 +120,7 @@ class OwnBenchmark(base.BenchmarkBase):
             marks[ANSWERS_PART] = Path(at[ANSWERS_PART]).parent.name  # a hash of what they are made from
         for task, place in _task_places(benchmark).items():
             files = _task_files(task, place)
-            marks[task] = resolve_hub_id(place) if files is None else fingerprints.hash_files(files)
+            marks[task] = find_hub_id_of_folder(place) if files is None else fingerprints.hash_files(files)
         return "files:" + fingerprints.hash_json(marks)[:16]
 
     def count_forget_points(self, benchmark: Benchmark) -> int | None:
