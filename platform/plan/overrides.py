@@ -18,7 +18,6 @@ from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.regular_files import parse_yaml, read_text
 from trainables.common.typed_paths import expand_home
-from trainables.config.method_tables import GAMMA_AND_TAU
 from trainables.config.settings import FrozenSettings
 from trainables.config.trial import setting_has_effect
 
@@ -51,8 +50,7 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
         except ValueError as error:
             problems.append(str(error))
     document["searched"] = tuple(path for path in document["searched"] if path not in axes)
-    if document["varied"]:  # a typed axis of gamma or tau multiplies the one that the sweep varies alone
-        document["varied"] += tuple(path for name in GAMMA_AND_TAU if (path := f"rectifier.{name}") in axes)
+    document["typed"] = tuple(axes)
     try:
         changed = Sweep.model_validate(document)
     except ValidationError as error:

@@ -250,7 +250,7 @@ def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], a
         raise InputError(f"sweep {sweep.name}: no published choice for {method} on {split}")
     choice = fitting[-1]
     if strength:
-        if choice.strength is None and (strategy == "paper" or path not in axes):
+        if choice.strength is None and (path not in axes or (strategy == "paper" and path not in sweep.typed)):
             words = f"no published {strength} for {method} on {split}; use --strategy grid with --set {path}=V1,V2"
             raise InputError(f"sweep {sweep.name}: {words}")
         found: dict[str, Any] = {} if choice.strength is None else {path: choice.strength}
@@ -260,9 +260,12 @@ def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], a
         if rectifier_requires_gamma_or_tau(rectifier, path) and value is None:
             found.pop(path)
             continue
+        if path in sweep.typed:
+            found[path] = find_nearest_value(axes[path], value)
+            continue
         varies_gamma_or_tau = takes == GAMMA_AND_TAU and sweep.varied
         if path not in axes or (path not in sweep.varied if varies_gamma_or_tau else strategy == "paper"):
             axes[path] = (value,)
-    if strength and choice.normalise and NORMALISE_SETTING_PATH in axes:
+    if strength and choice.normalise and NORMALISE_SETTING_PATH in axes.keys() - set(sweep.typed):
         found[NORMALISE_SETTING_PATH] = choice.normalise
     return found

@@ -201,6 +201,8 @@ class Sweep(FrozenSettings):
     """GRU's points lie on this axis alone, its other setting being the published one: `paper` is the whole line."""
     searched: tuple[str, ...] = ()
     """Axes that the published setting says one value of, the sweep's own: `paper` takes that alone."""
+    typed: tuple[str, ...] = ()
+    """Axes that `--set` gave: no strategy takes other values than these."""
     published: tuple[PublishedSetting, ...] = (PublishedSetting(gamma=0.8, tau=None),)
     benchmark: settings.Benchmark = settings.Benchmark()
     objective: settings.Objective = settings.Objective()

@@ -105,6 +105,13 @@ def test_scope_and_memory_are_axes(make: MakePlan) -> None:
     assert published == [{"name": "blur", "gamma": 0.8, "scope": "global", "memory": "average"}]
 
 
+@pytest.mark.parametrize("strategy", ["grid", "paper", "optuna"])
+def test_every_strategy_keeps_to_a_gamma_that_is_typed(make: MakePlan, strategy: str) -> None:
+    for typed in ("0.33", "0.33,0.5"):
+        trials = make(SPLIT, "method=npo", f"rectifier.gamma={typed}", strategy=strategy).trials
+        assert {str(trial.rectifier.gamma) for trial in trials} - {"None"} == set(typed.split(","))
+
+
 def test_a_retain_term_is_not_counted_twice(make: MakePlan) -> None:
     studies = make(SPLIT, "method=ga,gd,npo", "rectifier.name=none,blur").group_trials_by_study()
     assert set(studies) == {f"forget05/{pair}" for pair in ("ga/none", "ga/blur", "gd/none", "npo/none", "npo/blur")}
@@ -192,6 +199,8 @@ def test_all_strengths_of_a_seed_share_one_direction(vectors: MakePlan) -> None:
 def test_published_strength_is_first_or_alone(vectors: MakePlan) -> None:
     assert strengths(vectors(strategy="paper"), "stg") == [None, 12.0]
     assert strengths(vectors(strategy="optuna"), "stg")[5] == 12.0
+    for strategy in ("grid", "paper", "optuna"):
+        assert set(strengths(vectors("task_vector.stg=5,6", strategy=strategy), "stg")) == {None, 5.0, 6.0}
     axes = {**SWEEP.axes, "method": ("tv",), "benchmark.split": ("forget05",)}
     sweep = SWEEP.model_copy(update={"axes": axes, "published": (PublishedSetting(gamma=1.0),)})
     with pytest.raises(InputError, match="no published strength for tv on forget05; use --strategy grid"):
