@@ -15,9 +15,9 @@ def make_table() -> str:
     rules = [row.label for name, row in RECTIFIERS.items() if name != "none"]
     known = list(dict.fromkeys(one.name for one in load_backbones()))
     rows = [
-        ("objectives, each with every rectifier", "method", objectives, "docs/adding.md"),
+        ("objectives, each with the rectifiers that suit it", "method", objectives, "docs/guide.md"),
         ("task vectors, which need no retain data", "method", vectors, "docs/guide.md"),
-        ("rectifiers", "rectifier.name", rules, "docs/adding.md"),
+        ("rectifiers", "rectifier.name", rules, "docs/guide.md"),
         ("benchmarks", "benchmark.name", list_benchmark_names(), "docs/measuring.md"),
         ("further measures", "benchmark.measures", load_measures(), "docs/measuring.md"),
         ("models whose sizes and recipe are known", "backbone", known, "docs/one-server.md"),

@@ -1,1 +1,1 @@
-"""Sweeps and trials from a storage or from MLflow, and their goals. It imports labels, paper and light trainables."""
+"""Sweeps and trials from a storage, as pandas frames. It imports labels and light trainables."""

@@ -1,6 +1,6 @@
 """The paper's published numbers as tidy tables, one CSV a table, exactly as printed (misprints included).
 
-They have the columns of `Results.tidy_frame`, one run each (`n`), no `sd`, all `chosen`. `gamma` and `tau` are texts:
+They have the columns of `SweepResults.tidy_frame`, one run each (`n`), no `sd`, all `chosen`. `gamma`, `tau`: texts,
 empty where the table does not vary them, `none` where it prints N/A; `target` is the share of utility that UWC keeps.
 `forget_quality` is ln p of the KS test. GD has no rows above gamma = 0.6: the paper prints "--" there.
 """

@@ -1,1 +1,1 @@
-"""Selection, significance, intervals, calibration. It imports load, labels and paper."""
+"""Selection, significance, intervals, the noise of retraining. It imports load and labels."""

@@ -1,6 +1,6 @@
 """A sweep's results: its trials and reference models, and what its selection rule makes of them.
 
-`Results.tidy_frame` has the columns of the paper's tables, a row for each setting and metric.
+`SweepResults.tidy_frame` has the columns of the paper's tables, a row for each setting and metric.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def join_sweep_frames(frames: Mapping[str, pd.DataFrame], first: Collection[str]
 
 
 def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `average_over_seeds` and, with n = 0, of unmeasured settings; gamma and tau as text."""
+    """Return the rows of `average_settings_over_seeds` and, with n = 0, of unmeasured ones; gamma and tau as text."""
     absent = runs.dropna(subset=["configuration", *STUDY_KEY_COLUMNS])
     absent = absent.loc[~absent["configuration"].isin(measured["configuration"])]
     absent = absent.sort_values("id", kind="stable").drop_duplicates("configuration")

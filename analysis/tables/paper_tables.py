@@ -116,7 +116,7 @@ def find_layouts(frame: pd.DataFrame) -> list[Layout]:
 
 
 def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.DataFrame:
-    """Return the rows of a tidy frame that the table shows, with KEY, `printed` and `bold` by the paper's rule.
+    """Return the rows of a tidy frame that the table shows, with ROW_KEY, `printed` and `bold` by the paper's rule.
 
     With `beside`, `paper` (misprints mended where that is known) and `difference` (ours less it, as printed), NaN where
     the paper has nothing for the same setting. `misprint` says what is wrong there. `at` is the setting that is held.

@@ -1,1 +1,1 @@
-"""A sweep on disk: manifest, state of its trials, kept weights, limits, the lock. It imports trainables alone."""
+"""A sweep on disk: manifest, state of its trials, limits, the lock. It imports plan and trainables."""

@@ -54,7 +54,7 @@ NOBODY = {
     ".venv/bin/python -m pytest tests/trainables/methods/test_rectification.py": "is a part of these very tests",
 }
 """Commands that nothing runs, and why."""
-TYPED = pages.all_commands()
+TYPED = list(dict.fromkeys(command for page in pages.PAGES for command in pages.commands(pages.read(page))))
 MADE = [line for line in TYPED if line.startswith("make ")]
 TRIED = [line for line in TYPED if re.match(r"python -m platform\.sweep (?!.*(--cluster|s3://))", line)]
 

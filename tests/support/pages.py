@@ -28,10 +28,6 @@ def commands(text: str) -> list[str]:
     return list(dict.fromkeys([*filter(None, lines), *INLINE.findall(FENCE.sub("", text))]))
 
 
-def all_commands() -> list[str]:
-    return list(dict.fromkeys(command for page in PAGES for command in commands(read(page))))
-
-
 def cluster_commands() -> list[str]:
     """What README.md, "On a cluster", and docs/cluster.md ask to be typed."""
     section = read("README.md").split("\n## On a cluster\n")[1].split("\n## ")[0]

@@ -1,1 +1,1 @@
-"""Forward passes without gradients: scoring, generation, caches. It imports common, config, storage and data."""
+"""Forward passes without gradients: scoring and generation. It imports common and config."""

@@ -69,7 +69,7 @@ class PlainEngine:
         self.compiled_losses = torch.compile(compute_label_losses, dynamic=True, **how)
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
-        """Add one micro-batch's gradient to what the passes since `clear` have left."""
+        """Add one micro-batch's gradient to what the passes since `clear_gradients` have left."""
         loss.backward()
         parts = []
         for parameter, start, end in zip(self.trained, self.starts, self.starts[1:], strict=False):

@@ -273,7 +273,7 @@ def _evaluation_bytes(tokens: int, shape: ModelShape, width: int) -> float:
 def fit_trial_to_memory(trial: Trial, shape: ModelShape, longest: int, memory: float | None) -> MemoryFit:
     """Return ZeRO stage and micro-batch on devices of `memory` bytes, as far as the configuration leaves them open.
 
-    The micro-batch is the share of a rank in as few equal parts as fit; one row that is too large shows in `Fit.fits`.
+    A micro-batch is the share of a rank in as few equal parts as fit; too large a row shows in `MemoryFit.fits`.
     """
     resources, stage = trial.resources, trial.resources.zero_stage
     if stage is None:

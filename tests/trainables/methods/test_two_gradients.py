@@ -110,14 +110,11 @@ def apply(name: str, pair: Pair, gamma: float | None = None, **settings: Any) ->
     scope = {"scope": "global"} if name in BY_TENSOR else {}
     rectifier = rectifiers.find_rectifier_class(name)(gamma, **scope | settings)
     rectifier.update_average(pair.retain)
-    rectifier.segments = one_each(pair.gradient)
+    cuts = [[(number, 0, part.numel())] for number, part in enumerate(pair.gradient)]
+    rectifier.segments = TensorSegments(len(cuts), cuts)
     gradient = [part.clone() for part in pair.gradient]
     outcome = rectifier.apply(gradient, alone)
     return torch.from_numpy(whole(gradient)), outcome
-
-
-def one_each(parts: list[torch.Tensor]) -> TensorSegments:
-    return TensorSegments(len(parts), [[(number, 0, part.numel())] for number, part in enumerate(parts)])
 
 
 def vectors(pair: Pair) -> tuple[Vector, Vector]:
