@@ -124,7 +124,7 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
 
 
 def test_a_sweep_relearns_from_the_same_weights_each_time(trial_inputs: Any, tmp_path: Path) -> None:
-    """One model is loaded; its file of the worst, and any other, runs alone with the same numbers."""
+    """Its file of the worst, and any other, runs alone with the same numbers."""
     done = run(trial_inputs, tmp_path, "--sweep", "--lr", "1e-2", "--output", tmp_path / "out.json", limit=2)
     assert done.exit_code == 0, done.output
     results = json.loads((tmp_path / "out.json").read_text())["results"]
