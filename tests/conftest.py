@@ -70,7 +70,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let collections pass over what libraries have made; skip tests marked gpu where there is no CUDA device."""
-    if len(sys.modules) > item.session.stash[MODULES] + 20:
+    if len(sys.modules) > item.session.stash[MODULES] + 100:
         item.session.stash[MODULES] = len(sys.modules)
         gc.collect()
         gc.freeze()
