@@ -11,9 +11,8 @@ import psutil
 import pytest
 
 from tests.support import small_sweep
-from tests.support.environment import RunModule
 from tests.support.interrupted import same
-from tests.support.starts import write_result
+from tests.support.starts import invoke, write_result
 from trainables import benchmarks, run
 from trainables.common import cli, fingerprints, process_identity
 from trainables.common.errors import InputError
@@ -59,12 +58,10 @@ def write_config(place: Path, trial: Trial) -> Path:
     return path
 
 
-def test_trial_runs_without_ray_and_twice_the_same_bit_for_bit(
-    run_module: RunModule, trial: Trial, tmp_path: Path
-) -> None:
+def test_trial_runs_without_ray_and_twice_the_same_bit_for_bit(trial: Trial, tmp_path: Path) -> None:
     config = write_config(tmp_path, trial)
-    done = run_module("trainables.run", config, "--storage", tmp_path / "one", OMP_NUM_THREADS="1")
-    assert done.returncode == 0, done.stderr
+    done = invoke(run.main, config, "--storage", tmp_path / "one")
+    assert done.exit_code == 0, done.output
     assert "step 2/2 loss" in done.stdout
     assert run.main(config, str(tmp_path / "other")) == 0
     one, other = (Storage(tmp_path / name) for name in ("one", "other"))
