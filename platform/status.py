@@ -23,7 +23,8 @@ from trainables.common.wording import format_bytes, format_count, format_duratio
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, ERROR, FAILED_STATUSES, LOST
-from trainables.storage.folder_storage import Storage, format_storage_option, open_storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.opening import format_storage_option, open_storage
 from trainables.storage.sweep_file import SweepFile
 from trainables.trial.progress import LOST_AFTER_SECONDS, format_progress_columns, read_progress
 

@@ -11,7 +11,7 @@ import typer
 from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
-from trainables.storage.folder_storage import open_storage
+from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial_id
 
 QUESTIONS_PER_BATCH, MAX_ANSWER_TOKENS = 16, 200

@@ -13,7 +13,7 @@ from trainables.common.errors import InputError
 from trainables.data import hub_folders
 from trainables.robustness.attacks import read_trial_recoveries
 from trainables.storage import atomic_files
-from trainables.storage.folder_storage import open_storage
+from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial_id
 
 

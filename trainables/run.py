@@ -15,7 +15,8 @@ from trainables.config.trial import Trial
 from trainables.data import templates
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
-from trainables.storage.folder_storage import Storage, open_storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.opening import open_storage
 from trainables.trial import progress
 
 

@@ -11,7 +11,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
 from trainables.robustness import attack_models, attacks
 from trainables.storage import atomic_files
-from trainables.storage.folder_storage import open_storage
+from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial_id
 
 folder_option = partial(typer.Option, rich_help_panel="With DIR, a model of no trial")

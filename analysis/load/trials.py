@@ -17,7 +17,7 @@ from trainables.common.regular_files import read_parquet
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, drop_fingerprinted_paths, remove_planning_resources
-from trainables.storage import folder_storage
+from trainables.storage import opening
 from trainables.storage.file_names import CONFIG, EVALUATED_STATUSES, RESULT
 from trainables.storage.folder_storage import Storage, StoredConfig, read_validated_json
 from trainables.storage.sweep_file import RETRAINED, SweepFile, find_sweeps_by_name
@@ -51,7 +51,7 @@ def open_storage(storage: str | Path | Storage = "runs") -> Storage:
     """Return the storage at a path or address, its working copy refreshed; an open one as it is. Raise InputError."""
     if isinstance(storage, Storage):
         return storage
-    store = folder_storage.open_storage(str(storage), writable=False)
+    store = opening.open_storage(str(storage), writable=False)
     if not store.root.is_dir():
         raise InputError(
             f"--storage {storage}: there is no such folder; give the one that `python -m platform.sweep` wrote to"

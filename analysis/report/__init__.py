@@ -30,7 +30,7 @@ from analysis.tables.table_definitions import LAYOUTS, make_main_layout
 from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.wording import format_count
-from trainables.storage.folder_storage import format_storage_option
+from trainables.storage.opening import format_storage_option
 from trainables.storage.sweep_file import SWEEP_NAME_AND_HASH_PATTERN, SweepFile
 
 ReportNumbersSource = Literal["runs", "paper", "both"]

@@ -22,7 +22,8 @@ from trainables.benchmarks.own.kept_answers import SETS_TO_KEEP
 from trainables.benchmarks.selection import choose_and_judge_trial
 from trainables.common.wording import format_row_numbers
 from trainables.storage.file_names import ROWS
-from trainables.storage.folder_storage import Storage, format_storage_option
+from trainables.storage.folder_storage import Storage
+from trainables.storage.opening import format_storage_option
 
 MAX_SAID_ROWS_SHOWN = 50
 COLUMN_HEADS = {"row": "Row", "said_any": "said", "rougeL_recall": "ROUGE", "extraction_strength": "ES", "prob": "prob"}

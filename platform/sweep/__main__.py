@@ -20,7 +20,8 @@ from platform.sweep.start_options import StartOptions
 from search_spaces.schema.sweep import Sweep, import_sweep, list_sweep_names
 from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name
-from trainables.storage.folder_storage import Storage, open_storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.opening import open_storage
 
 preview_option, choice_option, place_option, restart_option = (
     partial(typer.Option, rich_help_panel=group)

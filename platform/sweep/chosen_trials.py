@@ -14,7 +14,8 @@ from trainables.config.trial import Trial
 from trainables.robustness import attacks
 from trainables.storage import atomic_files
 from trainables.storage.file_names import EVALUATED_STATUSES, WEIGHTS
-from trainables.storage.folder_storage import Storage, format_storage_option, move_to_dated_folder
+from trainables.storage.folder_storage import Storage, move_to_dated_folder
+from trainables.storage.opening import format_storage_option
 
 
 def print_verdicts_and_export_chosen(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:

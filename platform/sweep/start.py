@@ -35,12 +35,8 @@ from trainables.common.redaction import redact
 from trainables.common.wording import format_count
 from trainables.config.trial import Trial
 from trainables.storage.file_names import ERROR, FAILED_STATUSES, LOST, RESULT, ROWS, STEPS
-from trainables.storage.folder_storage import (
-    Storage,
-    format_storage_option,
-    move_to_dated_folder,
-    remove_trial_leftovers,
-)
+from trainables.storage.folder_storage import Storage, move_to_dated_folder, remove_trial_leftovers
+from trainables.storage.opening import format_storage_option
 from trainables.storage.sweep_file import read_sweep
 
 QUICKSTART_FOLLOW_UP = "tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"

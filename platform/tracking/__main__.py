@@ -12,7 +12,8 @@ from trainables.common import cli
 from trainables.common.deadlines import check_server_responds
 from trainables.common.errors import InputError, first_error_line
 from trainables.common.redaction import redact
-from trainables.storage.folder_storage import Storage, open_storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import SweepFile
 
 

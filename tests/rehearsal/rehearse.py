@@ -28,7 +28,8 @@ from tests.rehearsal.lab import COUNT, ROOT, Broken, Lab, missing, require, wait
 from tests.support.other_user import find_breaches
 from trainables.storage import atomic_files
 from trainables.storage.file_names import PROGRESS, RESULT
-from trainables.storage.folder_storage import Storage, open_storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.opening import open_storage
 
 SETTINGS = (
     *"benchmark.data=/srv/shared/data/tofu models=/srv/shared/models/tofu_tiny benchmark.split=forget05".split(),

@@ -22,7 +22,8 @@ from tests.rehearsal import judge, rehearse
 from tests.rehearsal.lab import COUNT, ROOT, SETTINGS_OF_CALLER, Lab, require, wait_until
 from tests.rehearsal.rehearse import SWEEP, ask_as_another_user, results, step, training_trials
 from trainables.storage.file_names import PROGRESS
-from trainables.storage.folder_storage import Storage, open_storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.opening import open_storage
 
 FILE = ROOT / "clusters" / "slurm.sbatch"
 TOOLS = "slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client tini:tini"

@@ -12,7 +12,7 @@ from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.trial import Rectifier, Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import ROWS, STEPS, WEIGHTS
-from trainables.storage.folder_storage import Storage, open_storage
+from trainables.storage.folder_storage import Storage
 from trainables.trial.runner import TrialRun
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]
@@ -35,7 +35,7 @@ def finish(
     config: Trial, folder: Path, stop_after: int | None = None, keep: bool = True
 ) -> tuple[dict[str, Any], Storage]:
     """Run a trial, or begin one and drop it after some steps."""
-    store = open_storage(str(folder))
+    store = Storage(folder)
     found: dict[str, Any] = {}
     for event in TrialRun(config, store, keep_weights=keep).run_events():
         if event["phase"] == "training" and event["step"] == stop_after:

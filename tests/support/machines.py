@@ -11,8 +11,8 @@ from pyarrow.fs import FileSelector, FileType
 from tests.support.starts import RESULT_FIELDS
 from trainables.storage.atomic_files import write_json, write_parquet_rows
 from trainables.storage.file_names import CONFIG, RESULT, STEPS
-from trainables.storage.folder_storage import open_storage
 from trainables.storage.object_storage import ObjectStorage
+from trainables.storage.opening import open_storage
 
 Machine = Callable[..., ObjectStorage]
 

@@ -11,7 +11,7 @@ from tests.support.tiny import encode_rows
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector
 from trainables.config.shared_artifacts import TaskVectorRecipe
-from trainables.storage.folder_storage import open_storage
+from trainables.storage.opening import open_storage
 from trainables.training import model_files
 from trainables.training.runtime import prepare_process
 from trainables.training.task_vectors.direction_files import ensure_direction

@@ -156,7 +156,7 @@ def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     """A whole trial with its weights kept, or its first `stop_after` steps."""
     from trainables.benchmarks.local_paths import localize_paths
     from trainables.config.trial import Trial
-    from trainables.storage.folder_storage import open_storage_unchecked
+    from trainables.storage.opening import open_storage_unchecked
     from trainables.trial.runner import TrialRun
 
     wanted = Trial.model_validate(job["trial"])

@@ -2,8 +2,6 @@
 
 import datetime
 import errno
-import os
-import shlex
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,10 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from trainables.common.cli import DEFAULT_STORAGE, STORAGE_VARIABLE
 from trainables.common.errors import InputError
 from trainables.common.regular_files import read_bytes
-from trainables.common.typed_paths import expand_home, make_path_relative
 from trainables.config.types import IsoTimeText, Name
 from trainables.storage.atomic_files import ensure_folder, read_json, write_json
 from trainables.storage.file_names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META_FILE, PROGRESS, RESULT, WEIGHTS
@@ -267,28 +263,3 @@ def move_to_dated_folder(paths: Iterable[Path], store: Storage, *, by_folder: bo
     for path in paths:
         store.move(path, (place / path.parent.name if by_folder else place) / path.name)
     return place
-
-
-def open_storage(location: str, *, writable: bool = True) -> Storage:
-    """Open the storage at a folder, a file:// URI or another address. Raises InputError if it cannot be used."""
-    location = location.removeprefix("file://")
-    store = open_storage_unchecked(location if "://" in location else str(expand_home(location).absolute()))
-    store.check_access(writable)
-    return store
-
-
-def open_storage_unchecked(location: str) -> Storage:
-    if "://" not in location:
-        return Storage(Path(location))
-    from trainables.storage import object_storage
-
-    return object_storage.open_object_storage(location)
-
-
-def format_storage_option(store: Storage) -> str:
-    """Return the option that names this storage, empty for the default one."""
-    default = os.environ.get(STORAGE_VARIABLE) or DEFAULT_STORAGE
-    if store.location == default or store.root == expand_home(default).absolute():
-        return ""
-    place = store.location if store.is_remote else make_path_relative(store.root)
-    return f" --storage {shlex.quote(str(place))}"

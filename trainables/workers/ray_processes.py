@@ -25,7 +25,8 @@ from trainables.config.settings import Benchmark, Resources, Selection
 from trainables.config.shared_artifacts import TaskVectorRecipe
 from trainables.config.trial import Trial
 from trainables.storage.file_names import LOST
-from trainables.storage.folder_storage import Storage, open_storage_unchecked, remove_trial_leftovers
+from trainables.storage.folder_storage import Storage, remove_trial_leftovers
+from trainables.storage.opening import open_storage_unchecked
 from trainables.workers import shared_artifacts
 
 TUNE_REPORT_INTERVAL_SECONDS = 2.0

@@ -16,7 +16,8 @@ from trainables.data import raw_rows
 from trainables.inference.progress import report_progress_to
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT, ROWS
-from trainables.storage.folder_storage import Storage, open_storage_unchecked
+from trainables.storage.folder_storage import Storage
+from trainables.storage.opening import open_storage_unchecked
 from trainables.training import model_files
 from trainables.trial.progress import make_shared_progress_file
 

@@ -18,7 +18,8 @@ from trainables.config.settings import Model
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, RESULT
-from trainables.storage.folder_storage import Storage, format_storage_option
+from trainables.storage.folder_storage import Storage
+from trainables.storage.opening import format_storage_option
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ from trainables.benchmarks.selection import TrialGoalGains, find_pareto_front_id
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
 from trainables.storage.file_names import WEIGHTS
-from trainables.storage.folder_storage import Storage, open_storage
+from trainables.storage.folder_storage import Storage
 
 
 def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[Trial], Storage]:
     """One trial a point with weights on disk; None: it diverged."""
-    store = open_storage(str(folder))
+    store = Storage(folder)
     trials = [Trial(method="ga", target=Model(path="somewhere/else"), seed=seed) for seed in range(len(points))]
     for trial, point in zip(trials, points, strict=True):
         found: dict[str, Any] = {} if point is None else {"forget_quality": point[0], "model_utility": point[1]}

@@ -22,8 +22,9 @@ from tests.support.tracked_store import TRIALS
 from trainables.common import cli
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
-from trainables.storage.folder_storage import Storage, open_storage
+from trainables.storage.folder_storage import Storage
 from trainables.storage.object_storage import ObjectStorage
+from trainables.storage.opening import open_storage
 
 CONFIG = TRIALS["finished"]
 KEY = CONFIG.id()

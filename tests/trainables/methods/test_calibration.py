@@ -15,7 +15,7 @@ from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Rectifier, Trial
 from trainables.methods import uwc
 from trainables.storage.file_names import WEIGHTS
-from trainables.storage.folder_storage import Storage, open_storage
+from trainables.storage.folder_storage import Storage
 from trainables.training import model_files, weights_on_disk
 from trainables.training.runtime import prepare_process
 
@@ -120,7 +120,7 @@ def test_the_stored_evaluation_of_the_target_model_is_used(trained_inputs: Any, 
     """No evaluation at w = 0 where the sweep has one: its number is what the goal is a share of."""
     config = configuration(trained_inputs, every=None, max_steps=1)
     config = config.model_copy(update={"calibration": Calibration(targets=(0.01,))})
-    store = open_storage(str(tmp_path))
+    store = Storage(tmp_path)
     key = evaluation_id(config.target, config.benchmark, None)
     write_evaluation(store, key, {"model_utility": 0.5})
     result, _ = finish(config, tmp_path)

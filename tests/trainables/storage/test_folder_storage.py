@@ -14,7 +14,8 @@ from trainables import export
 from trainables.common.cli import STORAGE_VARIABLE
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
-from trainables.storage.folder_storage import Storage, format_storage_option, open_storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.opening import format_storage_option, open_storage
 
 COMMANDS: dict[str, tuple[Callable[..., int], list[str]]] = {
     "sweep": (sweep.main, ["quickstart", "--dry-run"]),

@@ -13,7 +13,8 @@ from trainables.config.settings import Benchmark, Model, RetainEvaluationFile
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files, object_storage
 from trainables.storage.file_names import CHECKPOINT, CONFIG, EVALUATIONS, META_FILE, PROGRESS, RESULT, STEPS, WEIGHTS
-from trainables.storage.folder_storage import move_to_dated_folder, open_storage
+from trainables.storage.folder_storage import move_to_dated_folder
+from trainables.storage.opening import open_storage
 
 machine = machines.machine
 

@@ -16,7 +16,7 @@ from trainables.config.shared_artifacts import TaskVectorRecipe
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
-from trainables.storage.folder_storage import Storage, open_storage
+from trainables.storage.folder_storage import Storage
 from trainables.training import model_files
 from trainables.training.task_vectors import direction_files, forget_batches, sharded_model
 from trainables.training.task_vectors.direction_files import ensure_direction
@@ -75,7 +75,7 @@ def _one_of_two(rank: int, folder: Path, recipe_json: str) -> None:
     if rank == 0:
         save_torch_state_dict(whole, folder)
     direction = TaskVectorRecipe.model_validate_json(recipe_json)
-    ensure_direction(direction, open_storage(str(folder)), load_direction_forget_rows, micro_batch=1)
+    ensure_direction(direction, Storage(folder), load_direction_forget_rows, micro_batch=1)
 
 
 def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_
 
 def test_a_trial_moves_the_target_model_as_far_as_its_strength(trial_inputs: Any, tmp_path: Path) -> None:
     """Alone, without a sweep, a trial makes the direction it needs; the next strength finds it."""
-    store = open_storage(str(tmp_path))
+    store = Storage(tmp_path)
     results = []
     for strength in (1.0, 3.0):
         config = Trial(

@@ -23,7 +23,7 @@ from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT, WEIGHTS
-from trainables.storage.folder_storage import Storage, open_storage
+from trainables.storage.folder_storage import Storage
 from trainables.trial import setup
 from trainables.trial.export import model_folder
 from trainables.trial.runner import TrialRun
@@ -39,7 +39,7 @@ def configuration(trial_inputs: Any) -> Trial:
 def kept(trained_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Storage, str]:
     """A trial whose weights were kept."""
     config = configuration(trained_inputs)
-    store = open_storage(str(tmp_path_factory.mktemp("runs")))
+    store = Storage(tmp_path_factory.mktemp("runs"))
     monkey = pytest.MonkeyPatch()
     monkey.setattr(setup, "check_inputs_unchanged", lambda trial: None)  # its fingerprints are names here
     *_, event = TrialRun(config, store, keep_weights=True).run_events()
@@ -152,7 +152,7 @@ def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path) -> None:
 
 def doctored(kept: Any, folder: Path, **changes: Any) -> tuple[Storage, str]:
     store, trial_id = kept
-    place = open_storage(str(folder / "runs"))
+    place = Storage(folder / "runs")
     shutil.copytree(store.trial(trial_id), place.trial(trial_id))
     atomic_files.write_json(place.trial(trial_id) / RESULT, store.result(trial_id) | changes)
     return place, trial_id

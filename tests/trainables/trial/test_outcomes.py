@@ -11,7 +11,7 @@ from tests.support.interrupted import alike, configuration, finish
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RETRY, STEPS, WEIGHTS
-from trainables.storage.folder_storage import open_storage
+from trainables.storage.opening import open_storage
 from trainables.training import forward_backward
 from trainables.workers import ray_processes
 

@@ -23,7 +23,7 @@ from trainables.common.fingerprints import RECIPE_FILE
 from trainables.config.settings import Resources
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CHECKPOINT, CONFIG, META_FILE, RESULT, ROWS, STEPS, WEIGHTS
-from trainables.storage.folder_storage import Storage, open_storage
+from trainables.storage.folder_storage import Storage
 from trainables.trial.runner import TrialRun
 from trainables.workers import ray_processes
 
@@ -191,7 +191,7 @@ def test_two_ranks_survive_the_death_of_one(trial_inputs: Any, ray_session: None
     """Of Ray Train, ZeRO 3, one row a micro-batch."""
     resources = Resources(ranks=2, zero_stage=3, micro_batch=1, checkpoint_every=2)
     config = configuration(trial_inputs).model_copy(update={"resources": resources})
-    complete, store = (open_storage(str(tmp_path / name)) for name in ("complete", "store"))
+    complete, store = (Storage(tmp_path / name) for name in ("complete", "store"))
     whole = ray_processes.run_trial_on_ranks(config, complete, keep=True)
     assert (whole["status"], whole["topology"]["ranks"]) == ("finished", 2), whole["error"]
     killed: list[int] = []

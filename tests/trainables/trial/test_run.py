@@ -21,7 +21,7 @@ from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Rectifier, Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.file_names import PROGRESS, RESULT, STEPS
-from trainables.storage.folder_storage import Storage, open_storage
+from trainables.storage.folder_storage import Storage
 from trainables.workers import ray_processes
 
 
@@ -61,8 +61,7 @@ def write_config(place: Path, trial: Trial) -> Path:
 def test_trial_runs_without_ray_and_twice_the_same_bit_for_bit(trial: Trial, tmp_path: Path) -> None:
     config = write_config(tmp_path, trial)
     done = invoke(run.main, config, "--storage", tmp_path / "one")
-    assert done.exit_code == 0, done.output
-    assert "step 2/2 loss" in done.stdout
+    assert (done.exit_code, "step 2/2 loss" in done.stdout) == (0, True), done.output
     assert run.main(config, str(tmp_path / "other")) == 0
     one, other = (Storage(tmp_path / name) for name in ("one", "other"))
     files = {"config.json", "result.json", "steps.parquet", "evaluation.parquet", "weights"}
@@ -130,6 +129,6 @@ def test_a_trial_that_another_process_runs_is_left_alone(trial: Trial, tmp_path:
 def test_two_ranks_end_together_where_their_utility_is_too_low(trial: Trial, tmp_path: Path, ray_session: None) -> None:
     training = trial.training.model_copy(update={"eval_every": 2, "stop_below": 1.0})
     config = trial.model_copy(update={"training": training, "resources": Resources(ranks=2, zero_stage=2)})
-    found = ray_processes.run_trial_on_ranks(config, open_storage(str(tmp_path)))
+    found = ray_processes.run_trial_on_ranks(config, Storage(tmp_path))
     assert (found["status"], found["training"]["steps"], found["error"]["step"]) == ("collapsed", 2, 2)
     assert [entry["step"] for entry in found["evaluations"]] == [2]
