@@ -2,8 +2,12 @@
 
 import json
 import re
+import shutil
+import signal
 import sys
 import tempfile
+import time
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -13,15 +17,28 @@ from platform.plan import overrides
 from platform.plan.build import ProblemCollector, make_plan
 from platform.plan.plan import Plan
 from platform.schedule.capacity import choose_gpu_share, describe_missing_cpus_and_gpus, estimate_parallel_trials
-from platform.state.trial_outcomes import SweepState, add_code_change_warnings, read_sweep_state
+from platform.schedule.ray_environment import remove_own_ray_folder, set_ray_environment
+from platform.state import lock, manifest
+from platform.state.limits import SweepStopper, load_spent_gpu_seconds, record_spent_gpu_seconds
+from platform.state.trial_outcomes import (
+    SweepState,
+    add_code_change_warnings,
+    add_recorded_trials_to_plan,
+    read_sweep_state,
+)
+from platform.sweep.chosen_trials import list_trials_to_attack
 from platform.sweep.dry_run import convert_plan_to_json, describe_disk_shortage, format_dry_run
-from platform.sweep.start import run_sweep_under_lock
+from platform.sweep.finish import report_end_of_sweep
 from platform.sweep.start_options import StartOptions
+from platform.tracking.mirror import start_mlflow_mirror
 from search_spaces.schema.sweep import Sweep, import_sweep, list_sweep_names
-from trainables.common import cli
+from trainables.common import cli, provenance
 from trainables.common.errors import InputError, suggest_name
-from trainables.storage.folder_storage import Storage
+from trainables.common.wording import format_count
+from trainables.storage.file_names import ERROR, RESULT, ROWS, STEPS
+from trainables.storage.folder_storage import Storage, move_to_dated_folder, remove_trial_leftovers
 from trainables.storage.opening import open_storage
+from trainables.storage.sweep_file import read_sweep
 
 preview_option, choice_option, place_option, restart_option = (
     partial(typer.Option, rich_help_panel=group)
@@ -90,6 +107,110 @@ def main(
         raise InputError(f"--storage: {shortage}")
     open_storage(location)  # made now, so that a start that is refused leaves nothing
     return run_sweep_under_lock(state, store, options)
+
+
+def run_sweep_under_lock(state: SweepState, store: Storage, options: StartOptions) -> int:
+    """Run what is left of a plan as the sweep's only driver; return the exit status."""
+    plan, command = state.plan, manifest.format_sweep_command()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a sweep as Ctrl-C does
+    try:
+        with lock.hold_sweep_lock(store, store.lock(plan.sweep.name, plan.hash), command):
+            # another driver may have run trials since the state was read
+            state = _settle_earlier_results(read_sweep_state(plan, store, options.retried_outcomes), store, options)
+            return run_plan_and_report(state, store, command, options)
+    except KeyboardInterrupt:
+        remove_own_ray_folder()
+        cli.print_line(f"\nstopped; go on with: {manifest.format_resume_command(command)}", error=True)
+        return 130
+
+
+def run_plan_and_report(state: SweepState, store: Storage, command: str, options: StartOptions) -> int:
+    set_ray_environment(options.address)
+    plan, started = state.plan, time.monotonic()
+    _print_beginning(state, store)
+    spent = store.lock(plan.sweep.name, plan.hash).with_suffix(".spent")
+    stopper = SweepStopper(options.gpu_hours, load_spent_gpu_seconds(spent, store), minutes=options.minutes)
+    for old in (store.root / "ray").glob(f"{plan.name}-*"):  # of starts that were killed
+        shutil.rmtree(old, ignore_errors=True)
+    for trial_id in filter(store.has_result, (trial.id() for trial in plan.trials)):
+        remove_trial_leftovers(store.trial(trial_id))
+    if state.number_to_run and stopper.reason:
+        return max(_print_stop(state.number_to_run, stopper), int(bool(state.failed_outcomes)))
+    lacking = any(store.read_evaluation(ref.evaluation) is None for ref in plan.references)
+    if state.number_to_run or plan.sweep.export or lacking or list_trials_to_attack(plan, store):
+        with record_spent_gpu_seconds(stopper, spent, store):
+            from platform.sweep import run_sweep_on_ray  # Ray, which reads its settings when it is imported
+
+            mirror = run_sweep_on_ray.run_sweep_on_ray(state, store, command, stopper, options)
+        if mirror is None:
+            return 1
+        remove_own_ray_folder()
+    else:
+        mirror = start_mlflow_mirror(manifest.write_manifest(state, store, command), store)
+        mirror.close()
+    store.push_unsent_results(trial.id() for trial in plan.trials)
+    store.download_sweeps_and_results(trial.id() for trial in plan.trials)
+    plan = add_recorded_trials_to_plan(plan, store)
+    ended, total = sum(store.has_result(trial.id()) for trial in replace(state, plan=plan).remaining), len(state.done)
+    minutes = (time.monotonic() - started) / 60
+    cli.print_line(f"{ended} of {total + state.number_to_run} trials run in {minutes:.1f} min")
+    status, left = report_end_of_sweep(plan, store, mirror), read_sweep_state(plan, store).number_to_run
+    if left and stopper.reason:
+        return max(status, _print_stop(left, stopper))
+    if left and not status:
+        cli.print_line(f"{format_count(left, 'trial')} without a result that can be read; --resume runs them again")
+    return int(status or left > 0)
+
+
+def _print_beginning(state: SweepState, store: Storage) -> None:
+    """Print what there is to run, where, of which code, and what is odd."""
+    trials = format_count(len(state.done) + state.number_to_run, "trial")
+    cli.print_line(f"sweep {state.plan.name}: {trials}, {len(state.done)} done, {state.number_to_run} to run")
+    made = provenance.collect_provenance()
+    commit = f"commit {made['commit']}{' (with uncommitted changes)' if made['dirty'] else ''}"
+    cli.print_line(f"storage {store.location}, {commit if made['commit'] else 'no git commit'}, code {made['code']}")
+    if warning := state.warning():
+        cli.print_line(f"warning: {warning}")
+
+
+def _print_stop(left: int, stopper: SweepStopper) -> int:
+    """Print why the sweep ended before its trials and how many are left; return 1 if that is a failure, else 3."""
+    cli.print_line(f"stopped: {stopper.reason}; {format_count(left, 'trial')} left; {stopper.advice}")
+    return 1 if stopper.first_trials_failed_alike or stopper.unwritable else 3
+
+
+def _settle_earlier_results(state: SweepState, store: Storage, options: StartOptions) -> SweepState:
+    """Set aside what runs again, and return the state after it. Raises InputError where a person has to choose."""
+    plan = state.plan
+    if options.new:
+        move_to_dated_folder((store.trial(trial.id()) for trial in plan.trials), store)
+        return read_sweep_state(plan, store)
+    file = store.sweep(plan.sweep.name, plan.hash)
+    earlier = read_sweep(file) if file.exists() else None
+    unreadable = {path.parent.name for path in state.damaged}
+    listed = earlier.trials if earlier else [key for key in (trial.id() for trial in plan.trials) if key in unreadable]
+    gone = unreadable | set(state.retried)
+    missing = [key for key in listed if key in gone or not store.has_result(key)]
+    planned = earlier.planned_trials if earlier else len(listed)
+    lacking = planned - len(listed) + len(missing)  # of an Optuna study more or fewer trials may be listed
+    if lacking > 0 and state.number_to_run and not (options.resume or options.retry_failed):
+        named = f" ({', '.join(map(str, state.damaged))} cannot be read)" if state.damaged else ""
+        raise InputError(
+            f"sweep {plan.name} is unfinished: {lacking} of its {planned} trials are missing{named}; add "
+            "--resume to run them, or --new to set its results aside and start again"
+        )
+    if options.resume and earlier is None and not state.done and not listed:
+        cli.print_line(f"nothing to resume: {store.location} has none of this sweep's trials; it begins here")
+    for path in state.damaged:
+        cli.print_line(f"damaged: {path}; its trial runs again")
+    if state.retried:
+        names = (RESULT, ERROR, STEPS, ROWS)  # the result first: from then on the trial is one to run
+        place = move_to_dated_folder(
+            (store.trial(key) / name for key in state.retried for name in names), store, by_folder=True
+        )
+        trials = format_count(len(state.retried), "trial")
+        cli.print_line(f"{trials} to run again; results set aside in {place}")
+    return replace(state, damaged=())
 
 
 def _list_seeds(text: str) -> str:

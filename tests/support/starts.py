@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 import platform.sweep.__main__ as sweep
 from platform.state import manifest
 from platform.state.trial_outcomes import SweepState
-from platform.sweep import start
 from platform.sweep.start_options import StartOptions
 from trainables.common import cli, process_identity
 from trainables.config.trial import Trial
@@ -66,7 +65,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[SweepState]:
         states.append(state)
         return 0
 
-    monkeypatch.setattr(start, "run_plan_and_report", record)
+    monkeypatch.setattr(sweep, "run_plan_and_report", record)
     return states
 
 

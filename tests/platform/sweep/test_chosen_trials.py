@@ -11,7 +11,7 @@ from platform.plan.overrides import apply_overrides
 from platform.state import manifest
 from platform.state.trial_outcomes import read_sweep_state
 from platform.status import collect_sweep_status
-from platform.sweep import chosen_trials, prepare, start
+from platform.sweep import chosen_trials, finish, prepare
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep, tiny
 from tests.support.small_sweep import write_model
@@ -106,9 +106,9 @@ def test_status_tells_that_none_is_chosen_and_the_end_what_to_type(typed: list[s
     told = collect_sweep_status(manifest.load_manifests_by_name("own", store)[0], store)["verdicts"]["own"]
     assert told.startswith("No verdict: no utility could be measured")
     key, several = plan.trials[1].id(), "python -m platform.sweep own --set seed=0,1"
-    assert start.suggest_next_command(plan, several, store).startswith("python -m trainables.export ID ")
+    assert finish.suggest_next_command(plan, several, store).startswith("python -m trainables.export ID ")
     (store.root / "exports" / key).mkdir(parents=True)
-    assert start.suggest_next_command(plan, several, store).startswith(f"python -m trainables.chat {key} --storage ")
+    assert finish.suggest_next_command(plan, several, store).startswith(f"python -m trainables.chat {key} --storage ")
 
 
 @pytest.mark.parametrize(("still", "little"), [(0.8, True), (0.5, False)])

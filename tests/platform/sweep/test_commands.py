@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from platform.sweep import start
+from platform.sweep import finish
 from tests.support.small_sweep import Small
 from tests.support.starts import assert_light, in_process, invoke, refuse
 from trainables.storage.folder_storage import Storage
@@ -141,5 +141,5 @@ def test_storage_that_cannot_be_written(small: Small, tmp_path: Path) -> None:
 
 
 def test_the_quickstart_ends_with_a_command_that_can_be_typed(small: Small, tmp_path: Path) -> None:
-    words = start.QUICKSTART_FOLLOW_UP.removeprefix("tofu_tiny ")
+    words = finish.QUICKSTART_FOLLOW_UP.removeprefix("tofu_tiny ")
     assert "strategy grid, 10 trials, 0 done" in dry_run(small, tmp_path, *words.split())

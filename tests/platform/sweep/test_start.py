@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import platform.status as status
+import platform.sweep.__main__ as sweep
 from platform.schedule import capacity
 from platform.state import lock, manifest
 from platform.state.manifest import format_resume_command
 from platform.state.trial_outcomes import SweepState
-from platform.sweep import start as driver
 from tests.support import starts
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, invoke, refuse
@@ -127,7 +127,7 @@ def test_interrupt_prints_the_command_that_goes_on(
         signal.raise_signal(number)
         return 0
 
-    monkeypatch.setattr(driver, "run_plan_and_report", interrupted)
+    monkeypatch.setattr(sweep, "run_plan_and_report", interrupted)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     command = ["tofu_tiny", "--storage", str(tmp_path / "runs of mine"), *small.flags()]
     for more in ([], ["--resume"], ["--new"], ["--retry-failed", "--reason", "failed"]):

@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 import platform.sweep.__main__ as sweep
-from platform.sweep import start
 from platform.sweep.start_options import StartOptions
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
@@ -129,9 +128,9 @@ def test_kept_command_has_no_secret(
 ) -> None:
     """As the lock, the sweep's file and the advice to resume get it."""
     given: list[str] = []
-    monkeypatch.setattr(start, "run_plan_and_report", lambda state, store, command, options: given.append(command) or 0)
+    monkeypatch.setattr(sweep, "run_plan_and_report", lambda state, store, command, options: given.append(command) or 0)
     monkeypatch.setattr("sys.argv", ["sweep", "tofu_tiny", "--address", f"ray://somebody:{PASSWORD}@host:1"])
-    assert start.run_sweep_under_lock(small.state(store), store, StartOptions()) == 0
+    assert sweep.run_sweep_under_lock(small.state(store), store, StartOptions()) == 0
     assert given == ["python -m platform.sweep tofu_tiny --address 'ray://***@host:1'"]
 
 
