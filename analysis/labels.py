@@ -1,4 +1,4 @@
-"""What methods, rectifiers, splits and goals are called in tables, figures and texts, and how numbers are printed."""
+"""What methods, rectifiers, splits, settings and goals are called in tables, figures and texts."""
 
 import re
 import tomllib
@@ -98,23 +98,6 @@ def join_names(names: Iterable[str]) -> str:
     """Return `a`, `a and b`, `a, b and c`."""
     texts = list(names)
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
-
-
-def format_number_by_spec(value: float, form: str) -> str:
-    """Return a number in this format, a dash for NaN; zero has no sign."""
-    return DASH if pd.isna(value) else format(value, f"z{form}")
-
-
-def format_number(value: float, decimals: int = DEFAULT_TABLE_DECIMALS) -> str:
-    """Return a number with so many decimals, a dash for NaN; zero has no sign."""
-    return format_number_by_spec(value, f".{decimals}f")
-
-
-def format_signed_difference(value: float, digits: int) -> str:
-    """Return a difference with its sign, as many decimals as its first digit takes beyond `digits`; zero is `0`."""
-    if pd.isna(value) or not value:
-        return DASH if pd.isna(value) else "0"
-    return f"{value:+.{digits}f}" if round(value, digits) else f"{value:+.1g}"
 
 
 def format_setting_value(value: float) -> str:

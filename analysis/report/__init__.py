@@ -24,8 +24,8 @@ from analysis.report.page import PageTable, Section, catch_report_write_errors, 
 from analysis.report.sections import list_table_items
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.sweep_results import SweepResults, join_sweep_frames, read_sweep_results
-from analysis.tables.markdown_latex import to_markdown
 from analysis.tables.paper_tables import FilledTable, fill_table, list_tables_of_sweep
+from analysis.tables.printing import to_markdown
 from analysis.tables.table_definitions import LAYOUTS, make_main_layout
 from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name

@@ -11,12 +11,13 @@ from typing import Any
 import pandas as pd
 import vl_convert
 
-from analysis.labels import DASH, REFERENCE_LABELS, describe_method, format_forget_split, format_number, goal_axis_title
+from analysis.labels import DASH, REFERENCE_LABELS, describe_method, format_forget_split, goal_axis_title
 from analysis.load.trials import evaluated, read_trial_parquet
 from analysis.report.page import PageTable, Section, save_frame_as_csv
 from analysis.stats.chosen_settings import SHORT_NAMES, pick_setting_by_rule, rank_by_label_order
 from analysis.stats.sweep_results import SweepResults
 from analysis.tables.detail_tables import tabulate_trials
+from analysis.tables.printing import format_number
 from trainables.benchmarks import get_benchmark
 from trainables.benchmarks.own.kept_answers import SETS_TO_KEEP
 from trainables.benchmarks.selection import choose_and_judge_trial

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from analysis.figures.style import save_figure_and_points
-from analysis.tables.markdown_latex import PrintedTable
+from analysis.tables.printing import PrintedTable
 from trainables.common.errors import InputError
 
 FIGURE_CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))

@@ -11,13 +11,13 @@ from analysis.labels import (
     describe_method,
     describe_settings,
     format_forget_split,
-    format_number,
     join_names,
     method_label,
 )
 from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_KEY_COLUMNS, list_varied_settings
 from analysis.stats.significance import KS_COLUMNS, ROW_RESAMPLE_COUNT
 from analysis.stats.sweep_results import SweepResults
+from analysis.tables.printing import format_number
 from trainables.storage.file_names import EVALUATED_STATUSES
 
 MISSING_HALF_METRICS_TEXT = "metrics on either half of the evaluation rows, which the selection rule asks for"

@@ -10,7 +10,14 @@ import pandas as pd
 
 from analysis import labels, paper
 from analysis.stats.sweep_results import RUNS_TABLE_NAME, UWC_CHECK_METRICS, SweepResults, join_sweep_frames
-from analysis.tables.markdown_latex import BOLD_RULE_NOTES, PrintedTable, TableCell, to_latex, to_markdown
+from analysis.tables.printing import (
+    BOLD_RULE_NOTES,
+    PrintedTable,
+    TableCell,
+    format_number_by_spec,
+    to_latex,
+    to_markdown,
+)
 from analysis.tables.table_definitions import LAYOUTS, Layout, find_or_make_uwc_layout
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.storage.folder_storage import resolve_path_inside
@@ -124,7 +131,7 @@ def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False)
     rows = _select(layout, frame)
     forms = {measure.metric: measure.form for measure in layout.measures}
     pairs = zip(rows["value"].tolist(), rows["metric"], strict=True)
-    rows["printed"] = [labels.format_number_by_spec(value, forms.get(metric, ".4f")) for value, metric in pairs]
+    rows["printed"] = [format_number_by_spec(value, forms.get(metric, ".4f")) for value, metric in pairs]
     values: Any = pd.to_numeric(rows["printed"], errors="coerce")
     rows["bold"] = _mark_best(layout, rows, values)
     rows["paper"] = rows["difference"] = math.nan
@@ -251,13 +258,13 @@ def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubt
         return TableCell(labels.DASH)
     form = next(measure.form for measure in layout.measures if measure.metric == row["metric"])
     unusual = usual is not None and row["n"] != usual and row["method"] not in labels.REFERENCE_LABELS
-    spread = "" if pd.isna(row["sd"]) else f" ± {labels.format_number_by_spec(row['sd'], form)}"
+    spread = "" if pd.isna(row["sd"]) else f" ± {format_number_by_spec(row['sd'], form)}"
     spread += f" (n = {row['n']})" if unusual else ""
     sign = MISPRINT_MARK if isinstance(row["misprint"], str) else ""
     if not compared:
         return TableCell(row["printed"], bool(row["bold"]), doubt + sign, spread)
     change = "" if pd.isna(row["paper"]) else f", {format(row['difference'], f'+z{form}')}"
-    beside = f"paper {labels.format_number_by_spec(row['paper'], form)}{sign}{change}"
+    beside = f"paper {format_number_by_spec(row['paper'], form)}{sign}{change}"
     return TableCell(row["printed"], bool(row["bold"]), doubt, spread, beside)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from analysis.labels import DASH
 from analysis.tables import detail_tables, paper_tables, table_definitions
-from analysis.tables.markdown_latex import PrintedTable, TableCell, to_markdown
 from analysis.tables.paper_tables import FilledTable, fill_table
+from analysis.tables.printing import PrintedTable, TableCell, to_markdown
 from tests.support import sweep_store
 from tests.support.benchmark_store import write_store as write_benchmark
 from tests.support.sweep_store import GRU, NONE, SweepResults, grid, make_sweep, read

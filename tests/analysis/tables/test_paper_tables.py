@@ -11,8 +11,8 @@ from analysis import paper
 from analysis.labels import DASH
 from analysis.paper import TABLE_NAMES
 from analysis.tables import table_definitions
-from analysis.tables.markdown_latex import PrintedTable, to_markdown
 from analysis.tables.paper_tables import fill_table
+from analysis.tables.printing import PrintedTable, to_markdown
 
 LATEX_LABELS = {
     "tofu_main": "tab:tofu_gru_complete",

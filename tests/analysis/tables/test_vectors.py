@@ -8,8 +8,8 @@ import pytest
 
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.tables import detail_tables, paper_tables
-from analysis.tables.markdown_latex import to_latex, to_markdown
 from analysis.tables.paper_tables import FilledTable
+from analysis.tables.printing import to_latex, to_markdown
 from tests.analysis.tables.test_layouts import main_sheet, paper_sheets
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, NONE, SweepResults, calibrated, grid, make_sweep

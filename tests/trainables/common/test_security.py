@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from analysis.figures.style import save_figure_and_points
 from analysis.load import trials as loaded
-from analysis.tables.markdown_latex import PrintedTable, TableCell, to_latex
+from analysis.tables.printing import PrintedTable, TableCell, to_latex
 from tests.support import tracked_store
 from tests.support.starts import invoke
 from tests.support.sweep_store import write_sweep, write_trial

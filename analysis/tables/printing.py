@@ -1,4 +1,4 @@
-"""Printed tables as Markdown, LaTeX and HTML: pandas lays them out, and writes each cell as told here."""
+"""Numbers as printed, and tables as Markdown, LaTeX and HTML: pandas lays these out, and writes cells as told here."""
 
 import html
 import re
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import pandas as pd
 from markupsafe import Markup
 from pandas.io.formats.style import Styler
+
+from analysis.labels import DASH, DEFAULT_TABLE_DECIMALS
 
 BOLD_RULE_NOTES = {
     "method": "Bold: the best of a method's rows in a column, as printed; a utility of 0 never is.",
@@ -21,6 +23,23 @@ LATEX_ESCAPES = str.maketrans(
     | {"τ": r"$\tau$", "γ": r"$\gamma$", "≥": r"$\geq$", "θ": r"$\theta$"}
     | {"†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}", "¶": r"\P{}"}
 )
+
+
+def format_number_by_spec(value: float, form: str) -> str:
+    """Return a number in this format, a dash for NaN; zero has no sign."""
+    return DASH if pd.isna(value) else format(value, f"z{form}")
+
+
+def format_number(value: float, decimals: int = DEFAULT_TABLE_DECIMALS) -> str:
+    """Return a number with so many decimals, a dash for NaN; zero has no sign."""
+    return format_number_by_spec(value, f".{decimals}f")
+
+
+def format_signed_difference(value: float, digits: int) -> str:
+    """Return a difference with its sign, as many decimals as its first digit takes beyond `digits`; zero is `0`."""
+    if pd.isna(value) or not value:
+        return DASH if pd.isna(value) else "0"
+    return f"{value:+.{digits}f}" if round(value, digits) else f"{value:+.1g}"
 
 
 @dataclass(frozen=True)
