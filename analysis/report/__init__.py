@@ -27,7 +27,7 @@ from analysis.stats.sweep_results import SweepResults, join_sweep_frames, read_s
 from analysis.tables.paper_tables import FilledTable, fill_table, list_tables_of_sweep
 from analysis.tables.printing import to_markdown
 from analysis.tables.table_definitions import LAYOUTS, make_main_layout
-from trainables.common import cli
+from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.wording import format_count
 from trainables.storage.opening import format_storage_option
@@ -194,12 +194,11 @@ def main(
     """
     with Console(stderr=True, force_terminal=sys.stderr.isatty()).status("opening the storage") as status:
         folder = build_report(names, storage, output, source, status.update)
-    printed = ("verdict", "main") if len(names) == 1 else ("several",)
-    printed = ("paper",) if source == "paper" else printed
+    printed = ["paper"] if source == "paper" else ["verdict", "main"] if len(names) == 1 else ["several"]
     for path in (folder / "tables" / f"{stem}.md" for stem in printed):
         if path.exists():
             cli.print_line(path.read_text(encoding="utf-8"))
-    cli.print_line(f"report: {folder / 'index.html'}")
+    cli.print_line(f"report: {typed_paths.make_path_relative(folder) / 'index.html'}")
     return 0
 
 

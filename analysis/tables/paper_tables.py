@@ -10,20 +10,18 @@ import pandas as pd
 
 from analysis import labels, paper
 from analysis.stats.sweep_results import RUNS_TABLE_NAME, UWC_CHECK_METRICS, SweepResults, join_sweep_frames
-from analysis.tables.printing import (
-    BOLD_RULE_NOTES,
-    PrintedTable,
-    TableCell,
-    format_number_by_spec,
-    to_latex,
-    to_markdown,
-)
+from analysis.tables.printing import PrintedTable, TableCell, format_number_by_spec, to_latex, to_markdown
 from analysis.tables.table_definitions import LAYOUTS, Layout, find_or_make_uwc_layout
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.storage.folder_storage import resolve_path_inside
 
 ROW_KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
 """The columns that tell the numbers of a table apart; `setting` is the value of gamma or tau where that varies."""
+BOLD_RULE_NOTES = {
+    "method": "Bold: the best of a method's rows in a column, as printed; a utility of 0 never is.",
+    "column": "Bold: the best method of a column, as printed; a utility of 0 never is.",
+}
+"""What tables say of their bold numbers, by whom these compete with."""
 MISPRINT_MARK = "¶"
 UNEQUAL_MARK = "†"
 UNEQUAL_UTILITY_NOTE = (

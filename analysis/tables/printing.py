@@ -11,11 +11,6 @@ from pandas.io.formats.style import Styler
 
 from analysis.labels import DASH, DEFAULT_TABLE_DECIMALS
 
-BOLD_RULE_NOTES = {
-    "method": "Bold: the best of a method's rows in a column, as printed; a utility of 0 never is.",
-    "column": "Bold: the best method of a column, as printed; a utility of 0 never is.",
-}
-"""What tables say of their bold numbers, by whom these compete with."""
 LATEX_ESCAPES = str.maketrans(
     {sign: f"\\{sign}" for sign in "%_&#${}"}
     | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}

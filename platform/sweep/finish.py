@@ -3,28 +3,17 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
-from typing import Any
-
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from platform.plan.plan import Plan
 from platform.state.manifest import format_resume_command
-from platform.sweep.chosen_trials import choose_trials_of_each_study
 from platform.tracking.mirror import MlflowMirror
 from platform.tracking.runs import MLFLOW_CHART_QUERY
-from trainables import benchmarks
-from trainables.benchmarks import selection
 from trainables.common import provenance, typed_paths
 from trainables.common.cli import print_line
-from trainables.common.errors import first_error_line, last_line_of_text
+from trainables.common.errors import first_error_line
 from trainables.common.redaction import redact
 from trainables.common.wording import format_count
-from trainables.config.trial import Trial
 from trainables.storage.file_names import ERROR, FAILED_STATUSES, LOST
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import format_storage_option
@@ -34,15 +23,11 @@ QUICKSTART_FOLLOW_UP = "tofu_tiny --only benchmark.split=forget05 --only method=
 
 
 def report_end_of_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
-    """Print how a start ended, and make its report; return 1 if trials of the plan failed, else 0."""
-    shown = typed_paths.make_path_relative(store.root)
-    Console(width=None if sys.stdout.isatty() else 120).print(tabulate_references_and_choices(plan, store))
+    """Make a start's report, which prints its tables, and print the rest; return 1 if trials of the plan failed."""
     print_line("making the report")  # in a process of its own: the driver does not import the analysis
     command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
-    done = subprocess.run(command, cwd=provenance.CODE_ROOT, capture_output=True, text=True)
-    if done.returncode:
-        print_line(f"no report: {last_line_of_text(done.stderr)}")
-    print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
+    if subprocess.run(command, cwd=provenance.CODE_ROOT, check=False).returncode:
+        print_line(f"no report; try again with: python -m analysis.report {plan.name}{format_storage_option(store)}")
     print_line(describe_mlflow_page(store, mirror.page_path))
     first = read_sweep(store.sweep(plan.sweep.name, plan.hash)).command
     print_line(f"next:   {suggest_next_command(plan, first, store)}")
@@ -86,27 +71,3 @@ def suggest_next_command(plan: Plan, command: str, store: Storage) -> str:
     if len({trial.seed for trial in plan.trials}) == 1 and plan.strategy != "optuna" and "seed=" not in command:
         return f"{format_resume_command(command, storage)} --seeds 0,1,2   (one seed gives no verdict)"
     return f"python -m trainables.export ID --output DIR{storage}   (ID: the report's column Trial)"
-
-
-def tabulate_references_and_choices(plan: Plan, store: Storage) -> Table:
-    """Return a table of the goals, means over seeds: the reference models, then the chosen setting of each study."""
-    name, rule = plan.sweep.benchmark.name, plan.sweep.selection
-    goals = benchmarks.get_benchmark(name).GOALS
-    table = Table("split", "method", "rectifier", "setting", "seeds", *(goal.short for goal in goals), box=box.SIMPLE)
-
-    def add(labels: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> None:
-        metrics = [selection.pick_half_metrics(document, rule, reported=True) for document in documents]
-        columns = [[one[goal.metric] for one in metrics if one.get(goal.metric) is not None] for goal in goals]
-        shown = [f"{fmean(v):.{goal.digits}f}" if v else "" for goal, v in zip(goals, columns, strict=True)]
-        table.add_row(*labels, *shown)
-
-    for ref in plan.references:
-        add((ref.split, ref.role, "", "", ""), [store.read_evaluation(ref.evaluation) or {}])
-    chosen: dict[str, list[Trial]] = {}
-    for trial in choose_trials_of_each_study(plan, store):
-        chosen.setdefault(trial.study(), []).append(trial)
-    for trials in chosen.values():
-        first, seeds = trials[0], str(len(trials))
-        labels = (first.benchmark.split, first.method, first.rectifier.name, plan.label(first), seeds)
-        add(labels, [store.result(trial.id()) or {} for trial in trials])
-    return table

@@ -13,7 +13,7 @@ from torch.multiprocessing.spawn import start_processes
 
 Job = dict[str, Any]
 STEPS, BATCH, SEED = 2, 8, 1
-LIBRARIES = ["trainables.trial.runner", "transformers.models.llama.modeling_llama"]
+LIBRARIES = ["trainables.trial.runner", "trainables.training.deepspeed_engine", "transformers.models.llama"]
 """Imported once, by the process that ranks are forked from: that takes longer than most jobs."""
 
 

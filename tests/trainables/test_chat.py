@@ -1,9 +1,11 @@
 """trainables.chat: what a model says to typed questions, by its chat template."""
 
 import importlib
-import subprocess
+import io
+import os
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,6 @@ from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
 from tests.support import tiny, tracked_store
-from tests.support.environment import ROOT
 from tests.support.starts import assert_refused, invoke
 from trainables import chat
 from trainables.storage import atomic_files
@@ -40,29 +41,31 @@ def restate(model: Path, question: str) -> str:
     return f"> {question}\n{chat.cli.escape_controls(tokenizer.decode(said, skip_special_tokens=True).strip())}\n"
 
 
-def test_a_folder_and_a_trial_are_asked(model: Path, tmp_path: Path) -> None:
+def test_a_folder_and_a_trial_are_asked(model: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """Questions are options or lines, answered as each alone; a trial's exported model comes before its weights."""
     for place in (tmp_path / "exports" / "abc", tmp_path / "trials" / "def" / WEIGHTS):
         place.parent.mkdir(parents=True)
         place.symlink_to(model)
-    expected = restate(model, QUESTION) + restate(model, LONGER)
+    expected = (first := restate(model, QUESTION)) + restate(model, LONGER)
     for name in (str(model), "abc", "def"):
         done = invoke(chat.main, name, "--storage", tmp_path, "--ask", QUESTION, "--ask", LONGER)
         assert (done.exit_code, done.stdout) == (0, expected), name
     lines = f"{QUESTION}\n\n{LONGER}\n" * 9  # more than are answered together
     done = CliRunner().invoke(chat.cli.make_typer_app(chat.main), [str(model)], input=lines)
     assert (done.exit_code, done.stdout) == (0, expected * 9)
-    command = [sys.executable, "-m", "trainables.chat", str(model)]
-    with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as talk:
-        assert talk.stdin
-        assert talk.stdout
-        late = threading.Timer(120, talk.kill)  # or a command that waits for more would be waited for
-        late.start()
-        talk.stdin.write(f"{QUESTION}\n")
-        talk.stdin.flush()
-        assert talk.stdout.readline() == f"> {QUESTION}\n", "it waits for no further question"
-        talk.stdin.close()
-        late.cancel()
+    read, write = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(read))
+    monkeypatch.setattr(sys, "stdout", said := io.StringIO())
+    os.write(write, f"{QUESTION}\n".encode())
+    talk = threading.Thread(target=chat.main, args=(str(model),), daemon=True)
+    talk.start()
+    deadline = time.monotonic() + 120
+    while said.getvalue() != first:  # it waits for no further question
+        assert time.monotonic() < deadline, said.getvalue()
+        time.sleep(0.05)
+    os.close(write)
+    talk.join(120)
+    assert not talk.is_alive()
 
 
 @pytest.mark.parametrize("command", [("export", "--output", "out"), ("chat",), ("stress", "--attacks", "prefix")])

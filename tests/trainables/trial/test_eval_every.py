@@ -47,18 +47,17 @@ def test_the_rule_chooses_a_step_which_is_a_shorter_trial(trained_inputs: Any, w
     assert result["training"]["steps"] == STEPS
     config = configuration(trained_inputs)
     assert not (store.trial(config.id()) / "evaluations").exists()
-    for step in {result["chosen_step"], 6}:
-        shorter = configuration(trained_inputs, eval_every=None, max_steps=step)
-        found, alone = finish(shorter, tmp_path)
-        (entry,) = [entry for entry in result["evaluations"] if entry["step"] == step]
-        assert entry == {"step": step, **found["metrics"]}
-        assert (found["evaluations"], found["chosen_step"]) == (None, None)
-        if step == result["chosen_step"]:
-            folders = (store.trial(config.id()), alone.trial(shorter.id()))
-            kept, expected = (load_file(folder / WEIGHTS / "model.safetensors") for folder in folders)
-            assert all(torch.equal(kept[name], expected[name]) for name in expected)
-            rows = [atomic_files.read_parquet_rows(folder / ROWS) for folder in folders]
-            assert rows[0] == rows[1]
+    step = result["chosen_step"]
+    shorter = configuration(trained_inputs, eval_every=None, max_steps=step)
+    found, alone = finish(shorter, tmp_path)
+    (entry,) = [entry for entry in result["evaluations"] if entry["step"] == step]
+    assert entry == {"step": step, **found["metrics"]}
+    assert (found["evaluations"], found["chosen_step"]) == (None, None)
+    folders = (store.trial(config.id()), alone.trial(shorter.id()))
+    kept, expected = (load_file(folder / WEIGHTS / "model.safetensors") for folder in folders)
+    assert all(torch.equal(kept[name], expected[name]) for name in expected)
+    rows = [atomic_files.read_parquet_rows(folder / ROWS) for folder in folders]
+    assert rows[0] == rows[1]
 
 
 def test_interrupted_between_evaluations(trained_inputs: Any, watched: Any, tmp_path: Path) -> None:
