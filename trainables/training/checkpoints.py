@@ -5,6 +5,7 @@ Every rank writes its own shards; meta.json, written by rename after all of them
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -42,20 +43,12 @@ def save_checkpoint(
     tag = f"step-{state.step}"
     engine.save(folder, tag)
     average = {f"{number:05}": part.contiguous() for number, part in enumerate(task.rectifier.state())}
-    average["step"] = torch.tensor(state.step)
-    if state.multiplier is not None:
-        average["multiplier"] = torch.tensor(state.multiplier, dtype=torch.float64)
     save_file(average, folder / tag / f"average-{engine.rank}.safetensors")
     dist.barrier()
     if engine.rank == 0:
         write_parquet_rows(folder / tag / STEPS, records)
-        if state.reference is not None:
-            reference = torch.tensor(list(state.reference.values()), dtype=torch.float64)
-            numbers = torch.tensor(list(state.reference), dtype=torch.int64)
-            save_file({"reference": reference, "rows": numbers}, folder / tag / "reference.safetensors")
         layout = {name: getattr(engine.resources, name) for name in LAYOUT_FIELDS}
-        meta = {"step": state.step, "tag": tag, "layout": layout, "seconds": dict(seconds)}
-        write_json(folder / META_FILE, meta)
+        write_json(folder / META_FILE, {"tag": tag, "layout": layout, "seconds": dict(seconds), **asdict(state)})
     dist.barrier()
     first = process_identity.is_first_local_rank()  # of a machine, which sends its ranks' shards
     sent = torch.tensor(int(not first or store.try_push(folder / tag)), device=engine.device)
@@ -99,15 +92,9 @@ def restore_checkpoint(
     try:
         engine.restore(folder, meta["tag"])
         parts = load_file(place / f"average-{engine.rank}.safetensors", device=str(engine.shard_device))
-        parts.pop("step")
-        multiplier = parts.pop("multiplier", None)
         task.rectifier.restore([parts[name] for name in sorted(parts)])
-        reference = None
-        if (place / "reference.safetensors").is_file():
-            kept = load_file(place / "reference.safetensors")
-            reference = dict(zip(kept["rows"].tolist(), kept["reference"].tolist(), strict=True))
-        state = loop.TrainingState(reference, meta["step"], None if multiplier is None else float(multiplier))
-        return state, read_parquet_rows(place / STEPS)
+        reference = meta["reference"] and {int(row): loss for row, loss in meta["reference"].items()}
+        return loop.TrainingState(reference, meta["step"], meta["multiplier"]), read_parquet_rows(place / STEPS)
     except Exception as error:
         if is_out_of_memory(error) or getattr(error, "errno", None) in DISK_ERROR_NUMBERS:
             raise
