@@ -144,10 +144,12 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
         rows = resources.micro_batch or min(fitting, default=plan.sweep.training.batch_size)
         kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)
         print_line(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
+        given = (direction, store.location, resources, rows)
         if resources.ranks > 1:
-            started.append(partial(ray_processes.make_direction_on_ranks, direction, store, resources, rows, strategy))
+            run, name = partial(shared_artifacts.ensure_shared_direction, *given), f"direction-{direction.id()}"
+            started.append(partial(ray_processes.run_on_ranks, name, store, run, resources, strategy))
         else:
-            started.append(partial(ray.get, make.remote(direction, store.location, resources, rows)))
+            started.append(partial(ray.get, make.remote(*given)))
     for finish in started:
         try:
             with call_periodically_in_thread(lambda: print_line("directions are being made"), PROGRESS_PRINT_SECONDS):

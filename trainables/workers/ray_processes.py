@@ -19,10 +19,9 @@ from ray import tune
 
 from trainables import benchmarks
 from trainables.benchmarks.local_paths import localize_paths
-from trainables.common import cli, process_identity, provenance
+from trainables.common import cli, provenance
 from trainables.common.errors import InputError, StoreUnreachable, is_out_of_memory
 from trainables.config.settings import Benchmark, Resources, Selection
-from trainables.config.shared_artifacts import TaskVectorRecipe
 from trainables.config.trial import Trial
 from trainables.storage.file_names import LOST
 from trainables.storage.folder_storage import Storage, remove_trial_leftovers
@@ -156,7 +155,7 @@ def run_trial_on_ranks(trial: Trial, store: Storage, *, keep: bool = False, stra
     seconds = COLLECTIVE_TIMEOUT_SECONDS * (1 + len(trial.calibration.targets))
     failure: Exception = RuntimeError("the ranks ended without a result")
     try:
-        _fit(f"train-{trial.id()}", store, run_rank, trial.resources, strategy, seconds)
+        run_on_ranks(f"train-{trial.id()}", store, run_rank, trial.resources, strategy, seconds)
     except TrainingFailedError as error:
         failure = error
     store.try_download_trial(trial.id())
@@ -170,7 +169,7 @@ def run_trial_on_one_rank(trial: Trial, location: str, keep: bool) -> None:
     provenance.collect_provenance()
     cli.silence_libraries()
     store = open_storage_unchecked(location)
-    _fetch_once(store, lambda: store.fetch_trial(trial.id()))
+    shared_artifacts.fetch_once_on_each_machine(store, lambda: store.fetch_trial(trial.id()))
     trial = localize_paths(trial, store)
     if store.result(trial.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
@@ -180,34 +179,7 @@ def run_trial_on_one_rank(trial: Trial, location: str, keep: bool) -> None:
         pass
 
 
-def make_direction_on_ranks(
-    direction: TaskVectorRecipe, store: Storage, resources: Resources, micro_batch: int, strategy: str
-) -> None:
-    """Make a direction on many ranks that share the model; it begins again where ranks die."""
-    run_rank = partial(make_direction_on_one_rank, direction, store.location, resources, micro_batch)
-    _fit(f"direction-{direction.id()}", store, run_rank, resources, strategy)
-
-
-def make_direction_on_one_rank(
-    direction: TaskVectorRecipe, location: str, resources: Resources, micro_batch: int
-) -> None:
-    cli.silence_libraries()
-    store = open_storage_unchecked(location)
-    _fetch_once(store, lambda: localize_paths(direction, store))
-    shared_artifacts.ensure_shared_direction(direction, location, resources, micro_batch)
-
-
-def _fetch_once(store: Storage, fetch: Callable[[], object]) -> None:
-    """Let the first rank of every machine fetch what all of them need, if each machine has a copy of its own."""
-    from ray.train import collective
-
-    if store.is_remote:
-        if process_identity.is_first_local_rank():
-            fetch()
-        collective.barrier()
-
-
-def _fit(
+def run_on_ranks(
     name: str,
     store: Storage,
     function: Callable[[], None],

@@ -1,6 +1,7 @@
 """Making what trials share: data, models and reference evaluations, each under the hash of what it is made from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from trainables.benchmarks import evaluation
 from trainables.benchmarks.base import TARGET_IS_OWN_REFERENCE
 from trainables.benchmarks.local_paths import localize_paths
 from trainables.benchmarks.own import model_answers, row_files
-from trainables.common import provenance
+from trainables.common import cli, process_identity, provenance
 from trainables.config.settings import Benchmark, Model, Precision, Resources
 from trainables.config.shared_artifacts import ModelRecipe, TaskVectorRecipe, evaluation_id
 from trainables.data import raw_rows
@@ -129,10 +130,23 @@ def ensure_shared_direction(direction: TaskVectorRecipe, root: str, resources: R
     from trainables.training.task_vectors.direction_files import ensure_direction
     from trainables.trial.setup import load_direction_forget_rows
 
+    cli.silence_libraries()
     store = open_storage_unchecked(root)
+    if resources.ranks > 1:
+        fetch_once_on_each_machine(store, partial(localize_paths, direction, store))
     direction = localize_paths(direction, store)
     prepare_process(resources, direction.seed)
     ensure_direction(direction, store, load_direction_forget_rows, micro_batch, resources.gradient_checkpointing)
+
+
+def fetch_once_on_each_machine(store: Storage, fetch: Callable[[], object]) -> None:
+    """Let the first rank of every machine fetch what all of them need, if each machine has a copy of its own."""
+    from ray.train import collective
+
+    if store.is_remote:
+        if process_identity.is_first_local_rank():
+            fetch()
+        collective.barrier()
 
 
 def _load_rows(recipe: ModelRecipe, configs: Sequence[str]) -> list[raw_rows.Row]:
