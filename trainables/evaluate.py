@@ -110,8 +110,7 @@ def _read_benchmark(fields: dict[str, Any], model: str) -> Benchmark:
 
 def _check_model(subject: Model, asked: Benchmark) -> Model:
     """Return the model with its fingerprint. Raises InputError where it cannot be asked these rows."""
-    model_files.check_if_local_model(subject, field="--model")
-    subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject)})
+    subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject, "--model")})
     problems, warnings = evaluation.find_model_problems(asked, subject, "--model")
     for line in warnings:
         cli.print_line(f"warning: {line}", error=True)

@@ -33,11 +33,8 @@ def make_attack_inputs_from_folders(
     """Return model folders or hub ids as what is attacked. Raises InputError."""
     if target is None:
         raise InputError("--target: name the model before unlearning, which the shares are of")
-    given = {"model": model, "target": target, "retain": retain}
-    models = {role: Model(path=place) for role, place in given.items() if place}
-    for role, one in models.items():
-        model_files.check_if_local_model(one, field="ID|DIR" if role == "model" else f"--{role}")
-        models[role] = _with_fingerprint(one)
+    given = {"model": (model, "ID|DIR"), "target": (target, "--target"), "retain": (retain, "--retain")}
+    models = {role: _with_fingerprint(Model(path=place), field) for role, (place, field) in given.items() if place}
     return AttackModelsAndBenchmark(models, benchmark, Resources())
 
 
@@ -51,9 +48,8 @@ def make_attack_inputs_from_trial(trial_id: str, store: Storage) -> AttackModels
     weights = model_folder.fetch_kept_weights(trial_id, store)
     attacks.check_benchmark_can_be_attacked(trial.benchmark, "ID")
     setup.check_inputs_unchanged(trial)
-    models = {"model": _with_fingerprint(Model(path=str(weights))), "target": trial.target}
-    against_retain = benchmarks.get_benchmark(trial.benchmark.name).REFERENCE == "retain"
-    kept = trial.retain_evaluation and against_retain and atomic_files.read_json(Path(trial.retain_evaluation.path))
+    models = {"model": _with_fingerprint(Model(path=str(weights)), "ID"), "target": trial.target}
+    kept = trial.retain_evaluation and atomic_files.read_json(Path(trial.retain_evaluation.path))
     if kept and "model" in kept:
         models["retain"] = localize_paths(Model.model_validate(kept["model"]), store)
     precision = "fp32" if trial.task_vector else trial.resources.precision  # as the trial was evaluated
@@ -61,8 +57,8 @@ def make_attack_inputs_from_trial(trial_id: str, store: Storage) -> AttackModels
     return AttackModelsAndBenchmark(models, trial.benchmark, resources, trial_id, result["started"])
 
 
-def _with_fingerprint(model: Model) -> Model:
-    return model.model_copy(update={"fingerprint": model_files.fingerprint_model(model)})
+def _with_fingerprint(model: Model, field: str) -> Model:
+    return model.model_copy(update={"fingerprint": model_files.fingerprint_model(model, field)})
 
 
 def attack_models_and_keep_shares(

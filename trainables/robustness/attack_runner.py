@@ -228,8 +228,6 @@ def relearn(
     training = Training(lr=lr, schedule="linear", weight_decay=0, epochs=epochs, max_steps=max(steps), batch_size=batch)
     rows = min(batch, resources.micro_batch or 8)
     task = setup.make_fine_tuning_task(examples, training, tokenizer, seed, rows, clip=None)
-    if resources.gradient_checkpointing:
-        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     run = engine.create_engine(network.train(), training, resources, attention)
     try:
         for entry in loop.train_steps(run, task):

@@ -187,6 +187,8 @@ def create_engine(network: Any, training: Training, resources: Resources, attent
 
     The plain engine packs rows where `attention` is sdpa and the model takes them (`enable_packed_rows_if_exact`).
     """
+    if resources.gradient_checkpointing:
+        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if resources.uses_plain_engine:
         dtype = torch.bfloat16 if resources.precision == "bf16" else torch.float32
         for parameter in network.parameters():  # and no buffer: positions of rotary embeddings stay exact

@@ -56,9 +56,9 @@ def _is_folder(place: str, missing: str) -> bool:
     raise InputError(f"{missing} (give a folder or a hub id)")
 
 
-def fingerprint_model(model: Model) -> str:
-    """Return what names weights and tokenizer: the content of a folder, or hub id and revision."""
-    if check_if_local_model(model):
+def fingerprint_model(model: Model, field: str = "target") -> str:
+    """Return what names weights and tokenizer: the content of a folder that can be loaded, or hub id and revision."""
+    if check_if_local_model(model, field):
         found = "files:" + fingerprints.hash_model_folder(typed_paths.expand_home(model.path))
     else:
         found = f"hub:{model.path}@{model.revision or 'main'}"

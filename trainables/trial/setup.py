@@ -139,8 +139,6 @@ def make_training_task(
     frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen_model else None
     if METHODS[trial.method].steers:
         freeze_all_but_rmu_weights(network, constants.layer)
-    if trial.resources.gradient_checkpointing:
-        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return loop.TrainingTask(
         forget=forget,
         retain=retain,
