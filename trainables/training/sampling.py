@@ -6,6 +6,7 @@ replacement, one for each forget row (as TOFU's published code draws them). A se
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,19 +17,17 @@ from trainables.config.settings import Training
 FORGET_STREAM, RETAIN_STREAM, RETRY_STREAM, NOISE_STREAM, ANSWER_STREAM = 1, 2, 3, 4, 5
 
 
+@dataclass(frozen=True, eq=False)
 class AlternativeAnswerRows(Sequence[Example]):
     """Rows with another answer beside their own, drawn anew each epoch: item `epoch * len(rows) + row`.
 
     The answer is a function of (seed, epoch, row) alone. `encode` turns a row's number and an answer into tokens.
     """
 
-    def __init__(
-        self, rows: Sequence[Example], answers: Sequence[str], encode: Callable[[int, str], Example], seed: int
-    ) -> None:
-        self.rows = rows
-        self.answers = answers
-        self.encode = encode
-        self.seed = seed
+    rows: Sequence[Example]
+    answers: Sequence[str]
+    encode: Callable[[int, str], Example]
+    seed: int
 
     def __len__(self) -> int:
         """Return the number of rows, whatever the epochs."""
