@@ -23,7 +23,6 @@ from trainables.storage.atomic_files import read_json
 from trainables.storage.file_names import CONFIG, EVALUATED_STATUSES, FAILED_STATUSES, LOST, RESULT
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile, read_sweep
-from trainables.training.task_vectors import forget_batches
 
 ResultsByTrial = dict[str, dict[str, Any]]
 """result.json by trial id."""
@@ -114,7 +113,7 @@ def add_code_change_warnings(state: SweepState, store: Storage) -> SweepState:
     """Return the state with the warnings of what its trials share, where other code made that."""
     files = [store.evaluation(ref.evaluation) / RESULT for ref in state.plan.references]
     files += [store.model(recipe.id()) / fingerprints.RECIPE_FILE for recipe in state.plan.recipes]
-    files += [forget_batches.find_direction_folder(made, store) / RESULT for made in state.directions]
+    files += [store.direction(made.id()) / RESULT for made in state.directions]
     advice = f"trials start from or are compared with these; to make them again, move {store.root}/shared away"
     documents = [store.read_json(file) or {} for file in files if store.exists(file)]
     return replace(state, warnings=(*state.warnings, *describe_code_change(documents, "shared artifact", advice)))

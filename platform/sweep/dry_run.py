@@ -17,7 +17,6 @@ from trainables.common import typed_paths
 from trainables.common.wording import format_bytes, format_count, format_duration, format_hours
 from trainables.storage.folder_storage import Storage
 from trainables.training import model_files, sampling
-from trainables.training.task_vectors import forget_batches
 
 RESULT_BYTES_PER_TRIAL = 2 * 2**20
 """Measured on tofu_tiny: 0.4 MB of Parquet and JSON a trial, and its part of the MLflow store."""
@@ -170,7 +169,7 @@ def forecast_disk_use(state: SweepState, store: Storage, choice: str, slots: int
     resources, size = plan.sweep.resources, plan.shape.parameter_count
     weights = size * (4 if resources.precision == "fp32" else 2)
     missing = sum(not store.exists(store.model(recipe.id())) for recipe in plan.recipes)
-    vectors = sum(not store.exists(forget_batches.find_direction_folder(made, store)) for made in state.directions)
+    vectors = sum(not store.exists(store.direction(made.id())) for made in state.directions)
     left = len({trial.study() for trial in state.remaining})
     kept = {"all": state.number_to_run, "pareto": left, "best": left, "none": 0}[choice]
     kept = max(kept, *Counter(trial.benchmark.split for trial in state.remaining if trial.earlier_trial_id).values(), 0)

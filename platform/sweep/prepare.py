@@ -25,7 +25,6 @@ from trainables.data import fictional
 from trainables.storage.atomic_files import publish_folder, write_recipe_file
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import RETRAINED
-from trainables.training.task_vectors import forget_batches
 from trainables.trial.progress import describe_shared_progress
 from trainables.workers import ray_processes, shared_artifacts
 
@@ -136,7 +135,7 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
     make = make.options(num_cpus=resources.cpus, num_gpus=min(1, resources.gpus))
     started: list[Callable[[], object]] = []
     for direction in state.directions:
-        if store.exists(forget_batches.find_direction_folder(direction, store)):
+        if store.exists(store.direction(direction.id())):
             continue
         methods = [row.name for row in METHODS.values() if row.strength and row.batched == direction.rectified]
         limited = {study: fit.micro_batch for study, fit in plan.needs.items() if fit.limit is not None}

@@ -102,6 +102,9 @@ class Storage:
     def model(self, recipe_id: str) -> Path:
         return resolve_path_inside(self.root / "shared" / "models", recipe_id)
 
+    def direction(self, recipe_id: str) -> Path:
+        return resolve_path_inside(self.root / "shared" / "directions", recipe_id)
+
     def data_folder(self, key: str) -> Path:
         return resolve_path_inside(self.root / "shared" / "data", key)
 

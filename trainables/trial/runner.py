@@ -137,11 +137,11 @@ class TrialRun:
         from trainables.training.task_vectors.direction_files import ensure_direction, subtract_direction
 
         target, benchmark = self.trial.target, self.trial.benchmark
+        chosen = benchmarks.get_benchmark(benchmark.name)
         if target.fingerprint is None:  # a direction is never found by path
             target = target.model_copy(update={"fingerprint": model_files.fingerprint_model(target)})
         if benchmark.fingerprint is None:
-            found = benchmarks.get_benchmark(benchmark.name).fingerprint(benchmark)
-            benchmark = benchmark.model_copy(update={"fingerprint": found})
+            benchmark = benchmark.model_copy(update={"fingerprint": chosen.fingerprint(benchmark)})
         trial = self.trial.model_copy(update={"target": target, "benchmark": benchmark})
         direction, vector = make_direction_recipe(trial), trial.task_vector
         if direction is None or vector is None:
@@ -149,7 +149,7 @@ class TrialRun:
         self.record.direction = direction.id()
         rows = self.record.micro_batch or trial.training.batch_size
         checkpointing = trial.resources.gradient_checkpointing
-        folder = ensure_direction(direction, self.store, setup.load_direction_forget_rows, rows, checkpointing)
+        folder = ensure_direction(direction, self.store, chosen, rows, checkpointing)
         if dist.get_rank() > 0:
             return None, None
         release_memory()

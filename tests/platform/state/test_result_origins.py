@@ -18,7 +18,6 @@ from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.training.task_vectors import forget_batches
 
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0", "deepspeed": "0.19.8", "scipy": "1.17.1"}
 
@@ -71,7 +70,7 @@ def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store:
     for reference in plan.references:
         atomic_files.write_json(store.evaluation(reference.evaluation) / RESULT, result("ffff", code="01d"))
     (direction,) = state.directions
-    folder, other = forget_batches.find_direction_folder(direction, store), {"commit": "ffff", "code": "01d"}
+    folder, other = store.direction(direction.id()), {"commit": "ffff", "code": "01d"}
     atomic_files.write_json(folder / RESULT, other | {"versions": VERSIONS})
     count = len(plan.references) + 1
     (warning,) = read_sweep_state(plan, store).warnings

@@ -115,7 +115,7 @@ def test_tru_is_the_naive_mean_of_rectified_unit_vectors(
     flat = torch.cat([found[name].double().reshape(-1) for name, _ in naive.network.named_parameters()])
     assert float((flat - expected).norm() / expected.norm()) < tolerance
     records = atomic_files.read_parquet_rows(
-        forget_batches.find_direction_folder(direction, Storage(tmp_path)) / forget_batches.VECTOR_RECORDS_FILE
+        Storage(tmp_path).direction(direction.id()) / forget_batches.VECTOR_RECORDS_FILE
     )
     assert [record["batch"] for record in records] == list(range(5))
     for record, (vector, gradient) in zip(records, pairs, strict=True):

@@ -9,7 +9,7 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file
 
 from tests.support import ranks
-from tests.support.naive_vectors import make, recipe
+from tests.support.naive_vectors import TOFU, make, recipe
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector, Training
 from trainables.config.shared_artifacts import TaskVectorRecipe
@@ -21,7 +21,6 @@ from trainables.training import model_files
 from trainables.training.task_vectors import direction_files, forget_batches, sharded_model
 from trainables.training.task_vectors.direction_files import ensure_direction
 from trainables.trial.runner import TrialRun
-from trainables.trial.setup import load_direction_forget_rows
 from trainables.workers import shared_artifacts
 
 Tensors = dict[str, torch.Tensor]
@@ -51,7 +50,7 @@ def test_interrupted_making_begins_again_and_a_direction_that_is_there_is_found(
         patch.setattr(direction_files, "publish_folder", stop)
         with pytest.raises(KeyboardInterrupt):
             make(direction, tmp_path, micro_batch=3)
-    folder = forget_batches.find_direction_folder(direction, Storage(tmp_path))
+    folder = Storage(tmp_path).direction(direction.id())
     given = (direction, str(tmp_path), Resources(), 3)
     assert not folder.exists()
     shared_artifacts.ensure_shared_direction(*given)
@@ -75,7 +74,7 @@ def _one_of_two(rank: int, folder: Path, recipe_json: str) -> None:
     if rank == 0:
         save_torch_state_dict(whole, folder)
     direction = TaskVectorRecipe.model_validate_json(recipe_json)
-    ensure_direction(direction, Storage(folder), load_direction_forget_rows, micro_batch=1)
+    ensure_direction(direction, Storage(folder), TOFU, micro_batch=1)
 
 
 def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_path: Path) -> None:
@@ -83,7 +82,7 @@ def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_
     direction, store, expected = made
     ranks.start(_one_of_two, (tmp_path, direction.model_dump_json()), 2)
     assert load_file(tmp_path / "model.safetensors")["blocks.0.weight"].shape == (7, 4)
-    folders = [forget_batches.find_direction_folder(direction, place) for place in (store, Storage(tmp_path))]
+    folders = [place.direction(direction.id()) for place in (store, Storage(tmp_path))]
     found = load_file(folders[1] / "direction.safetensors")
     assert found.keys() == expected.keys()
     assert float((flat(found) - flat(expected)).norm() / flat(expected).norm()) < 1e-4

@@ -7,10 +7,10 @@ theta_org is read from disk again.
 
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -30,8 +30,9 @@ from trainables.storage.folder_storage import Storage
 from trainables.training import forward_backward, model_files, weights_on_disk
 from trainables.training.task_vectors import forget_batches, sharded_model
 
-LoadRows = Callable[[TaskVectorRecipe, Any], Sequence[Example]]
-"""Returns the forget rows of a direction as tokens of a tokenizer."""
+if TYPE_CHECKING:
+    from trainables.benchmarks import BenchmarkBase
+
 TensorsByName = dict[str, torch.Tensor]
 """This rank's part of each parameter, by name."""
 
@@ -47,7 +48,6 @@ class TaskVectorTrainer:
     target: weights_on_disk.TensorFiles
     pad: int
     micro_batch: int | None
-    frozen: Any = None
 
     def train_and_average_vectors(self) -> list[dict[str, Any]]:
         """Make all vectors; leave their mean (TV: the one) in the place of the weights, and return a record a batch."""
@@ -122,13 +122,14 @@ class TaskVectorTrainer:
 
 
 def load_task_vector_trainer(
-    direction: TaskVectorRecipe, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
+    direction: TaskVectorRecipe, chosen: "BenchmarkBase", micro_batch: int | None, checkpointing: bool = False
 ) -> TaskVectorTrainer:
-    """Load the target model in fp32 and the forget rows. The process group must exist."""
+    """Load the target model in fp32 and the benchmark's forget rows. The process group must exist."""
     on_gpu = dist.get_backend() == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
     network, tokenizer = model_files.load_model_and_tokenizer(direction.target)
-    rows, count = load_rows(direction, tokenizer), direction.vector.batches
+    rows, _ = chosen.training_examples(direction.benchmark, tokenizer, direction.max_length)
+    count = direction.vector.batches
     if direction.rectified:
         forget_batches.check_enough_forget_rows(len(rows), count, direction.benchmark.split)
     target = weights_on_disk.map_tensors_to_files(direction.target)
@@ -158,18 +159,18 @@ def _check_finite(loss: float, where: str) -> None:
 def ensure_direction(
     direction: TaskVectorRecipe,
     store: Storage,
-    load_rows: LoadRows,
+    chosen: "BenchmarkBase",
     micro_batch: int | None,
     checkpointing: bool = False,
 ) -> Path:
     """Return a direction's folder, made if there is none; all ranks call it. Of two trials at once the first counts."""
-    folder, first = forget_batches.find_direction_folder(direction, store), dist.get_rank() == 0
+    folder, first = store.direction(direction.id()), dist.get_rank() == 0
     if first:
         store.fetch(folder)
     exists: list[Any] = [folder.is_dir()]
     dist.broadcast_object_list(exists)
     if not exists[0]:
-        trainer = load_task_vector_trainer(direction, load_rows, micro_batch, checkpointing)
+        trainer = load_task_vector_trainer(direction, chosen, micro_batch, checkpointing)
         _write_direction(direction, trainer.model, trainer.train_and_average_vectors(), folder)
     if first:
         store.push(folder)

@@ -1,22 +1,14 @@
-"""A direction's folder and its batches, for plans and the driver, without torch.
+"""A direction's batches, for plans and the driver, without torch.
 
 A trial moves along a direction, `theta_org - strength * direction`, that is made once for all strengths: TRU's mean of
 rectified unit vectors, or TV's plain vector (direction_files.py).
 """
 
-from pathlib import Path
-
 from trainables.common.errors import InputError
-from trainables.config.shared_artifacts import TaskVectorRecipe
-from trainables.storage.folder_storage import Storage
 
 SPLIT_SEED_STREAM = 11
 """Added to the seed, so that the random split differs from other streams of the same seed."""
 VECTOR_RECORDS_FILE = "batches.parquet"
-
-
-def find_direction_folder(direction: TaskVectorRecipe, store: Storage) -> Path:
-    return store.root / "shared" / "directions" / direction.id()
 
 
 def check_enough_forget_rows(rows: int, batches: int, split: str) -> None:
