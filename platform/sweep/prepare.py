@@ -1,7 +1,6 @@
 """What trials share, made once as Ray tasks: data, models, reference evaluations, directions."""
 
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from trainables.common.errors import last_line_of_error
 from trainables.common.wording import format_duration
 from trainables.config.method_tables import METHODS
 from trainables.data import fictional
-from trainables.storage.atomic_files import publish_folder, write_recipe_file
+from trainables.storage.atomic_files import write_folder, write_recipe_file
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import RETRAINED
 from trainables.trial.progress import describe_shared_progress
@@ -52,10 +51,9 @@ def _make_fictional_data(plan: Plan, store: Storage, print_line: PrintLine) -> N
     if not folder.is_dir():
         settings = plan.sweep.fictional
         print_line(f"making {settings.authors} fictional authors")
-        staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
-        fictional.write_fictional_authors(staging, **settings.model_dump())
-        write_recipe_file(staging, {})
-        publish_folder(staging, folder)
+        with write_folder(folder) as staging:
+            fictional.write_fictional_authors(staging, **settings.model_dump())
+            write_recipe_file(staging, {})
     if not store.exists(folder):
         store.push(folder)
 

@@ -1,11 +1,12 @@
 """Files written whole, by rename, so that a reader never sees half of one."""
 
+import contextlib
 import errno
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,18 @@ def publish_folder(staging: Path, folder: Path) -> None:
     except OSError:
         if not folder.is_dir():
             raise
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def write_folder(folder: Path) -> Iterator[Path]:
+    """Yield where to make a folder, which is published when it is whole, and goes if that fails."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        yield staging
+        publish_folder(staging, folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 

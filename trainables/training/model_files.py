@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, first_error_line
 from trainables.config.settings import Model, ModelShape
 from trainables.data import hub_folders
-from trainables.storage.atomic_files import publish_folder, read_json, write_json
+from trainables.storage.atomic_files import read_json, write_folder, write_json
 from trainables.training import memory, weight_files
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -167,14 +166,13 @@ def merge_adapters(network: Any) -> Any:
 
 def save_model(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any]) -> None:
     """Write a model folder by rename, so that a half-written one is never read; `note` says how it was made."""
-    staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
-    network.save_pretrained(staging, safe_serialization=True)
-    tokenizer.save_pretrained(staging)
-    _add_older_names(staging)
-    for file in staging.glob("*.safetensors"):  # which safetensors lets nobody else read
-        shutil.copymode(staging / "config.json", file)
-    write_json(staging / fingerprints.RECIPE_FILE, note)
-    publish_folder(staging, folder)
+    with write_folder(folder) as staging:
+        network.save_pretrained(staging, safe_serialization=True)
+        tokenizer.save_pretrained(staging)
+        _add_older_names(staging)
+        for file in staging.glob("*.safetensors"):  # which safetensors lets nobody else read
+            shutil.copymode(staging / "config.json", file)
+        write_json(staging / fingerprints.RECIPE_FILE, note)
 
 
 def _add_older_names(folder: Path) -> None:

@@ -47,7 +47,7 @@ def test_interrupted_making_begins_again_and_a_direction_that_is_there_is_found(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(direction_files, "publish_folder", stop)
+        patch.setattr(atomic_files, "publish_folder", stop)
         with pytest.raises(KeyboardInterrupt):
             make(direction, tmp_path, micro_batch=3)
     folder = Storage(tmp_path).direction(direction.id())

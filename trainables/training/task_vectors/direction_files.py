@@ -6,7 +6,6 @@ theta_org is read from disk again.
 """
 
 import math
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from trainables.config.shared_artifacts import TaskVectorRecipe
 from trainables.inference.padded_batch import padding_token
 from trainables.methods import task_vector_rectification
 from trainables.methods.objectives.base import NLL_TERM
-from trainables.storage.atomic_files import publish_folder, write_json, write_parquet_rows
+from trainables.storage.atomic_files import write_folder, write_json, write_parquet_rows
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
 from trainables.training import forward_backward, model_files, weights_on_disk
@@ -191,9 +190,7 @@ def _write_direction(
     tensors = model.gather()
     if model.rank > 0:
         return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as place:
-        staging = Path(place) / folder.name
+    with write_folder(folder) as staging:
         staging.mkdir()
         save_torch_state_dict(tensors, staging, filename_pattern="direction{suffix}.safetensors")
         write_parquet_rows(staging / forget_batches.VECTOR_RECORDS_FILE, records)
@@ -210,7 +207,6 @@ def _write_direction(
             **provenance.collect_provenance(),
         }
         write_json(staging / RESULT, result)
-        publish_folder(staging, folder)
 
 
 @torch.no_grad()

@@ -2,7 +2,6 @@
 
 import math
 import shutil
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,17 +58,13 @@ def export_trial(
     evaluation.check_data_unchanged(trial.benchmark)
     if rule is None:  # by which the step was chosen; the default, which reports all rows, if none was
         rule = trial.selection if result["chosen_step"] is not None else Selection()
-    staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
-    try:
+    with atomic_files.write_folder(output) as staging:
         verified = _write_weights(trial, result, store, weights, staging)
         if verified["rounded_to"]:  # the card and its verdict are on what is written
             result = result | {"metrics": result["metrics"] | verified["verified_metrics"]}
         facts = _collect_facts(trial, result, store, rule) | verified | {"why": why, "attacks": list(shares)}
         atomic_files.write_json(staging / FACTS_FILE, facts)
         atomic_files.write_redacted_text(staging / CARD_FILE, render_model_card(facts, trial))
-        atomic_files.publish_folder(staging, output)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
     return facts
 
 
