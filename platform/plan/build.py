@@ -31,7 +31,6 @@ from trainables.robustness import attacks
 from trainables.storage.file_names import RESULT, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.training import memory
-from trainables.training.task_vectors import forget_batches
 
 SWEEP_HASH_FIELDS = ("name", "searched", "benchmark", "objective", "training", "export", "resources", "fictional")
 """Settings that a sweep's hash is of; trials' own ids hold the others."""
@@ -228,7 +227,7 @@ def _check_trials(
         points = kinds.get_benchmark(benchmark.name).count_forget_points(benchmark)
         if points is not None:
             problems.collect_from(
-                forget_batches.check_enough_forget_rows, points, sweep.task_vector.batches, benchmark.split
+                method_constants.check_enough_forget_rows, points, sweep.task_vector.batches, benchmark.split
             )
     problems.raise_if_any()
     return shape, needs

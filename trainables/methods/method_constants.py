@@ -79,3 +79,13 @@ def check_rmu_layer(layer: int, depth: int) -> None:
     """
     if layer >= depth - 1:
         raise InputError(f"objective.layer: RMU steers a layer before the last; the model has {depth}, got {layer}")
+
+
+def check_enough_forget_rows(rows: int, batches: int, split: str) -> None:
+    """Raise InputError if the forget points of `split` cannot be divided into so many batches."""
+    if rows < 2:
+        raise InputError(f"benchmark.split: {split} has one forget point; tru rectifies each with others, so use tv")
+    if batches > rows:
+        raise InputError(
+            f"task_vector.batches={batches}: {split} has {rows} forget points; give at most {rows} batches"
+        )

@@ -13,10 +13,10 @@ from hypothesis.extra import numpy as arrays
 
 from tests.support.naive_vectors import Naive, make, recipe
 from trainables.common.errors import InputError
-from trainables.methods import task_vector_rectification
+from trainables.methods import method_constants, task_vector_rectification
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.training.task_vectors import forget_batches
+from trainables.training.task_vectors import direction_files
 
 SIZES = (3, 4)
 VECTOR = arrays.arrays(np.float64, sum(SIZES), elements=st.floats(-10, 10, width=16))
@@ -75,11 +75,11 @@ def test_each_tensor_has_length_one_per_tensor_and_a_zero_one_stays_zero() -> No
 
 
 def test_batches_divide_the_points_by_seed() -> None:
-    made = forget_batches.divide_rows_into_batches(10, 4, seed=1)
+    made = direction_files.divide_rows_into_batches(10, 4, seed=1)
     assert sorted(row for batch in made for row in batch) == list(range(10))
     assert {len(batch) for batch in made} == {2, 3}
-    assert made == forget_batches.divide_rows_into_batches(10, 4, seed=1)
-    assert made != forget_batches.divide_rows_into_batches(10, 4, seed=2)
+    assert made == direction_files.divide_rows_into_batches(10, 4, seed=1)
+    assert made != direction_files.divide_rows_into_batches(10, 4, seed=2)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def naive(trial_inputs: Any) -> Naive:
 
 @pytest.fixture(scope="module")
 def pairs(naive: Naive) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return naive.pairs(forget_batches.divide_rows_into_batches(len(naive.examples), 5, 2))
+    return naive.pairs(direction_files.divide_rows_into_batches(len(naive.examples), 5, 2))
 
 
 SETTINGS = [
@@ -108,14 +108,14 @@ def test_tru_is_the_naive_mean_of_rectified_unit_vectors(
     direction = recipe(trial_inputs, **settings)
     if "optimizer" in settings:
         naive = Naive(trial_inputs, direction)
-        pairs = naive.pairs(forget_batches.divide_rows_into_batches(len(naive.examples), 5, 2))
+        pairs = naive.pairs(direction_files.divide_rows_into_batches(len(naive.examples), 5, 2))
     found = make(direction, tmp_path, micro_batch=2)
     units = [naive.unit(vector, gradient, direction.vector.normalise) for vector, gradient in pairs]
     expected = torch.stack(units).mean(0)
     flat = torch.cat([found[name].double().reshape(-1) for name, _ in naive.network.named_parameters()])
     assert float((flat - expected).norm() / expected.norm()) < tolerance
     records = atomic_files.read_parquet_rows(
-        Storage(tmp_path).direction(direction.id()) / forget_batches.VECTOR_RECORDS_FILE
+        Storage(tmp_path).direction(direction.id()) / direction_files.VECTOR_RECORDS_FILE
     )
     assert [record["batch"] for record in records] == list(range(5))
     for record, (vector, gradient) in zip(records, pairs, strict=True):
@@ -135,4 +135,4 @@ def test_tv_is_the_plain_vector_of_the_whole_set(trial_inputs: Any, naive: Naive
 
 def test_a_single_forget_point_is_refused() -> None:
     with pytest.raises(InputError, match="one forget point; tru rectifies each with others, so use tv"):
-        forget_batches.check_enough_forget_rows(1, 2, "forget01")
+        method_constants.check_enough_forget_rows(1, 2, "forget01")

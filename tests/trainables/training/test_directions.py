@@ -18,7 +18,7 @@ from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
 from trainables.training import model_files
-from trainables.training.task_vectors import direction_files, forget_batches, sharded_model
+from trainables.training.task_vectors import direction_files, sharded_model
 from trainables.training.task_vectors.direction_files import ensure_direction
 from trainables.trial.runner import TrialRun
 from trainables.workers import shared_artifacts
@@ -86,7 +86,7 @@ def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_
     found = load_file(folders[1] / "direction.safetensors")
     assert found.keys() == expected.keys()
     assert float((flat(found) - flat(expected)).norm() / flat(expected).norm()) < 1e-4
-    one, two = (atomic_files.read_parquet_rows(folder / forget_batches.VECTOR_RECORDS_FILE) for folder in folders)
+    one, two = (atomic_files.read_parquet_rows(folder / direction_files.VECTOR_RECORDS_FILE) for folder in folders)
     for first, second in zip(one, two, strict=True):
         for name in ("batch", "rows", "tokens"):
             assert second[name] == first[name]

@@ -1,7 +1,8 @@
 """The direction of TV or TRU, the sum of their task vectors: made if there is none, kept in files, and moved along.
 
-Its vectors are fine-tuned on each batch of the forget set, rectified and summed. Beside weights and gradients a rank
-holds three vectors of its part: the gradient of the whole forget set, that of the other points, and the running sum;
+A trial's model is `theta_org - strength * direction`, of one direction for all strengths: TRU's mean of rectified unit
+vectors, or TV's plain vector. Vectors are fine-tuned on each batch of the forget set. Beside weights and gradients a
+rank holds three of its part: the gradient of the whole forget set, that of the other points, and the running sum;
 theta_org is read from disk again.
 """
 
@@ -11,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from huggingface_hub import save_torch_state_dict
@@ -21,17 +23,20 @@ from trainables.common.errors import InputError, TrialDiverged
 from trainables.common.tokenized_row import Example
 from trainables.config.shared_artifacts import TaskVectorRecipe
 from trainables.inference.padded_batch import padding_token
-from trainables.methods import task_vector_rectification
+from trainables.methods import method_constants, task_vector_rectification
 from trainables.methods.objectives.base import NLL_TERM
 from trainables.storage.atomic_files import write_folder, write_json, write_parquet_rows
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
 from trainables.training import forward_backward, model_files, weights_on_disk
-from trainables.training.task_vectors import forget_batches, sharded_model
+from trainables.training.task_vectors import sharded_model
 
 if TYPE_CHECKING:
     from trainables.benchmarks import BenchmarkBase
 
+SPLIT_SEED_STREAM = 11
+"""Added to the seed, so that the random split differs from other streams of the same seed."""
+VECTOR_RECORDS_FILE = "batches.parquet"
 TensorsByName = dict[str, torch.Tensor]
 """This rank's part of each parameter, by name."""
 
@@ -130,7 +135,7 @@ def load_task_vector_trainer(
     rows, _ = chosen.training_examples(direction.benchmark, tokenizer, direction.max_length)
     count = direction.vector.batches
     if direction.rectified:
-        forget_batches.check_enough_forget_rows(len(rows), count, direction.benchmark.split)
+        method_constants.check_enough_forget_rows(len(rows), count, direction.benchmark.split)
     target = weights_on_disk.map_tensors_to_files(direction.target)
     weights_on_disk.check_tensor_names(target, network)
     if checkpointing:  # needs training mode: there dropout is off by its rate: all gradients are of one function
@@ -143,11 +148,17 @@ def load_task_vector_trainer(
         direction=direction,
         model=sharded_model.shard_model(network.train(checkpointing), device, direction.precision),
         rows=rows,
-        batches=forget_batches.divide_rows_into_batches(len(rows), count, direction.seed),
+        batches=divide_rows_into_batches(len(rows), count, direction.seed),
         target=target,
         pad=padding_token(tokenizer),
         micro_batch=micro_batch,
     )
+
+
+def divide_rows_into_batches(rows: int, batches: int, seed: int) -> list[list[int]]:
+    """Return the row numbers of each batch: a random division into parts whose sizes differ by one at most."""
+    order = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, SPLIT_SEED_STREAM]))).permutation(rows)
+    return [part.tolist() for part in np.array_split(order, batches)]
 
 
 def _check_finite(loss: float, where: str) -> None:
@@ -193,7 +204,7 @@ def _write_direction(
     with write_folder(folder) as staging:
         staging.mkdir()
         save_torch_state_dict(tensors, staging, filename_pattern="direction{suffix}.safetensors")
-        write_parquet_rows(staging / forget_batches.VECTOR_RECORDS_FILE, records)
+        write_parquet_rows(staging / VECTOR_RECORDS_FILE, records)
         result = {
             "id": direction.id(),
             "recipe": direction.model_dump(mode="json"),
