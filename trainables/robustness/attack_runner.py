@@ -18,7 +18,7 @@ from trainables import benchmarks
 from trainables.benchmarks import Metrics, Records, Row, metrics
 from trainables.benchmarks.tofu import aggregates, rows, score_answers
 from trainables.common import provenance
-from trainables.common.errors import InputError, TrialDiverged, is_out_of_memory
+from trainables.common.errors import InputError, TrialDiverged, first_error_line, is_out_of_memory
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import KV_CACHE_FACTOR, Attention, Benchmark, Model, Resources, Training
@@ -108,7 +108,7 @@ class AttackRunner:
         except Exception as error:  # the other attacks go on
             if not (isinstance(error, TrialDiverged) or is_out_of_memory(error)):
                 raise
-            return result | {"points": {}, "seconds": time.monotonic() - began, "failure": str(error).splitlines()[0]}
+            return result | {"points": {}, "seconds": time.monotonic() - began, "failure": first_error_line(error)}
         result |= {"seconds": time.monotonic() - began, **provenance.collect_provenance()}
         atomic_files.write_json(path, result)
         self.store.push(path)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from trainables import benchmarks
-from trainables.common import cli, provenance
+from trainables.common import cli, errors, provenance
 from trainables.common.errors import InputError, RankRestartNeeded, StoreUnreachable, TrialDiverged, is_out_of_memory
 from trainables.config.shared_artifacts import make_direction_recipe
 from trainables.config.trial import Trial
@@ -253,7 +253,7 @@ class TrialRun:
         if isinstance(failure, TrialDiverged):
             return {"kind": failure.kind, "message": failure.message, "step": failure.step}
         if is_out_of_memory(failure):
-            error = {"kind": "out_of_memory", "message": str(failure).splitlines()[0], "step": steps + 1}
+            error = {"kind": "out_of_memory", "message": errors.first_error_line(failure), "step": steps + 1}
             if self.many:  # perhaps on this rank alone: it writes, and no rank starts again if there is a result
                 self._finish(error)
                 raise failure

@@ -47,11 +47,11 @@ def test_memory_that_runs_out_is_tried_again_with_half_the_micro_batch(
     assert found["training"]["steps"] == whole["training"]["steps"]
     assert found["metrics"]["model_utility"] == pytest.approx(whole["metrics"]["model_utility"], abs=2e-3)
     assert not (store.trial(config.id()) / RETRY).exists()
-    tried = run_out(monkeypatch, 2, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"))
+    tried = run_out(monkeypatch, 2, MemoryError())  # Python's own says nothing
     found, store = finish(config, tmp_path / "smaller")
     assert tried == [8, 4]
     assert (found["status"], found["error"]["step"]) == ("out_of_memory", 1)
-    assert found["error"]["message"].startswith("CUDA out of memory")
+    assert found["error"]["message"] == "MemoryError"
     assert store.result(config.id()) == found
 
 
@@ -63,7 +63,6 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
 
     def starve(trial: Trial, location: str, keep: bool) -> None:
         """What a rank of Ray Train runs, pickled by value: on rank 1 more than two rows fill the memory."""
-        import torch
 
         from trainables.training import forward_backward
         from trainables.workers import ray_processes
