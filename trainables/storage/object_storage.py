@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import os
 import shutil
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +22,7 @@ from trainables.common import cli
 from trainables.common.deadlines import ANSWER_TIMEOUT, call_within
 from trainables.common.errors import InputError, StoreUnreachable
 from trainables.common.redaction import has_credentials
-from trainables.storage.atomic_files import ensure_folder, publish_folder, replace_file
+from trainables.storage.atomic_files import ensure_folder, replace_file, write_folder
 from trainables.storage.file_names import CONFIG, ERROR, EVALUATIONS, LOST, META_FILE, PROGRESS, RESULT, RETRY, WEIGHTS
 from trainables.storage.folder_storage import Storage
 
@@ -191,12 +190,9 @@ class ObjectStorage(Storage):
         if f"{name}/{COMPLETE_FOLDER_MARK}" not in found:
             self._get(name)
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as place:
-            staging = Path(place) / path.name
+        with write_folder(path) as staging:
             _for_each(lambda each: self._get(each, staging / each.removeprefix(f"{name}/")), found)
             shutil.rmtree(path, ignore_errors=True)  # single files of it
-            publish_folder(staging, path)
 
     def push(self, path: Path, *, changing: bool = False) -> None:
         if changing or not path.is_dir():
