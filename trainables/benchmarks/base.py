@@ -2,8 +2,9 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -83,6 +84,8 @@ class BenchmarkBase(ABC):
     """The tasks of the forget and of the hold-out rows that membership is told by."""
     ASKS_BY_TEMPLATE: ClassVar[bool] = False
     """Whether questions are asked in `benchmark.template`, not as plain text or by lm-eval."""
+    TEXT_CUTS: ClassVar[Mapping[str, Callable[..., Examples]]] = {}
+    """By dialect, what makes examples of texts to train on, where they are no questions."""
     REFERENCE: ClassVar[str] = "retain"
     """The role of the model whose evaluation is the `reference`: the retain model, or `original`, the target model."""
     SEQUENCE: ClassVar[str] = ""
@@ -170,9 +173,16 @@ class BenchmarkBase(ABC):
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         """Return forget rows and retain rows as they are trained on, before any tokenizer."""
 
-    @abstractmethod
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
         """Return forget rows and retain rows as tokens, at most `max_length` each."""
+        encode: Callable[[Any], Examples]
+        if self.ASKS_BY_TEMPLATE:
+            encode = partial(self.make_encoder(benchmark, tokenizer).encode, max_length=max_length)
+            sides = [[(row["question"], row["answer"]) for row in side] for side in self.training_rows(benchmark)]
+        else:
+            encode = partial(self.TEXT_CUTS[benchmark.dialect], tokenizer, length=max_length)
+            sides = [[row["text"] for row in side] for side in self.training_rows(benchmark)]
+        return encode(sides[0]), encode(sides[1])
 
     def check_rows_are_questions(self, benchmark: Benchmark) -> None:
         if not self.ASKS_BY_TEMPLATE:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.benchmarks import base, measures, metrics
-from trainables.benchmarks.base import EvaluationTokens, Examples, Goal, Metrics, Records, Row, TrainingSize
+from trainables.benchmarks.base import EvaluationTokens, Goal, Metrics, Records, Row, TrainingSize
 from trainables.common.errors import InputError, TrialDiverged
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
@@ -42,7 +42,6 @@ AUC_FIELD, DIGEST_FIELD = "privleak_auc", "privleak_rows_digest"
 class DialectRules:
     """What a dialect does differently. The defaults are the paper's, of MUSE's own code."""
 
-    wrap: bool = True  # training rows: blocks of one stream, filled up from its start; else blocks tokenised again
     scale: float = 100.0  # scores in percent, else fractions
     stemmer: bool = False  # ROUGE-L F1
     strip: bool = False  # the generated text
@@ -56,7 +55,6 @@ class DialectRules:
 RULES: dict[str, DialectRules] = {
     "paper": DialectRules(),
     "open-unlearning": DialectRules(
-        wrap=False,
         scale=1.0,
         stemmer=True,
         strip=True,
@@ -83,6 +81,8 @@ class MuseBenchmark(base.BenchmarkBase):
     UTILITY_COLUMNS = ("rougeL_f1",)
     FORGET_TASK = "verbmem_f"
     COMPARED_TASKS = ("privleak_forget", "privleak_holdout")
+    TEXT_CUTS: ClassVar = {"paper": text_blocks.pack_texts_into_blocks}
+    TEXT_CUTS |= {"open-unlearning": text_blocks.make_retokenized_blocks}
 
     def retain_role(self, split: str) -> str | None:
         return "retain"
@@ -110,13 +110,6 @@ class MuseBenchmark(base.BenchmarkBase):
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         forget, retain = (_load(benchmark, config) for config in self.data_configs(benchmark)[0])
-        return forget, retain
-
-    def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-        wrap = RULES[benchmark.dialect].wrap
-        cut = text_blocks.pack_texts_into_blocks if wrap else text_blocks.make_retokenized_blocks
-        sides = self.training_rows(benchmark)
-        forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in sides)
         return forget, retain
 
     def measure(

@@ -7,13 +7,13 @@ definitions, whatever the split; zero-shot, MMLU with `benchmark.shots` worked e
 `benchmark.data` holds the corpora, a folder with CORPUS.jsonl or a hub id; `benchmark.sources` places the other parts.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainables.benchmarks import base, lm_eval_adapter
-from trainables.benchmarks.base import EvaluationTokens, Examples, Goal, Metrics, Records, Row, TrainingSize
+from trainables.benchmarks.base import EvaluationTokens, Goal, Metrics, Records, Row, TrainingSize
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Benchmark
@@ -48,6 +48,7 @@ class WmdpBenchmark(base.BenchmarkBase):
     SPLITS = dict.fromkeys(TOPICS_BY_SPLIT, "cais/wmdp-corpora")  # all corpora but the gated one
     TAKES = ("sources", "shots")
     UTILITY_COLUMNS = ("correct",)
+    TEXT_CUTS: ClassVar = {"paper": text_blocks.LazyTextRows, "open-unlearning": text_blocks.make_retokenized_blocks}
 
     def check_settings(self, benchmark: Benchmark) -> None:
         super().check_settings(benchmark)
@@ -99,12 +100,6 @@ class WmdpBenchmark(base.BenchmarkBase):
                 raise InputError(f"{error}; {GATED_ADVICE}" if at == HUB_IDS[BIO_FORGET] else str(error)) from error
             side += [row for row in rows if len(row["text"]) > MIN_TEXT_CHARACTERS]
         return sides["forget"], sides["retain"]
-
-    def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-        cut = text_blocks.LazyTextRows if benchmark.dialect == "paper" else text_blocks.make_retokenized_blocks
-        sides = self.training_rows(benchmark)
-        forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in sides)
-        return forget, retain
 
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from trainables.benchmarks import base, measures, metrics
-from trainables.benchmarks.base import EvaluationTokens, Examples, Goal, Metrics, Records, Row, TrainingSize
+from trainables.benchmarks.base import EvaluationTokens, Goal, Metrics, Records, Row, TrainingSize
 from trainables.benchmarks.measures import HOLDOUT_SET
 from trainables.benchmarks.tofu import aggregates, rows
 from trainables.benchmarks.tofu.aggregates import Reference
@@ -97,11 +97,6 @@ class TofuBenchmark(base.BenchmarkBase):
             for config in self.data_configs(benchmark)[0]
         )
         return forget, retain
-
-    def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-        encoder = self.make_encoder(benchmark, tokenizer)
-        pairs = [[(row["question"], row["answer"]) for row in side] for side in self.training_rows(benchmark)]
-        return encoder.encode(pairs[0], max_length=max_length), encoder.encode(pairs[1], max_length=max_length)
 
     def make_encoder(self, benchmark: Benchmark, tokenizer: Any) -> Encoder:
         """Return the encoder of the template; the dialect says what is prompt and what is answer."""
