@@ -47,11 +47,15 @@ class Goal:
 
 @dataclass(frozen=True)
 class TrainingSize:
-    """How much text there is to forget: rows (None: not known), and tokens of a row, on average and at most."""
+    """How much text there is to forget: rows (None: not known), and tokens of a row, on average and at most.
+
+    `exact`: the number of rows is counted, and not what others have or what a tokenizer may make of texts.
+    """
 
     points: int | None
     mean: float
     longest: int
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,10 +160,6 @@ class BenchmarkBase(ABC):
     def fingerprint_all_splits(self, benchmark: Benchmark) -> str:
         """Name what all holds that every split of a sweep reads."""
         return self.fingerprint(benchmark, training=False)
-
-    def count_forget_points(self, benchmark: Benchmark) -> int | None:
-        """Return how many forget points there are, None where that is not known before they are fetched or cut."""
-        return None
 
     @abstractmethod
     def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:

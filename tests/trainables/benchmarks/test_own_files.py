@@ -106,12 +106,12 @@ def test_what_a_plan_is_told(files: dict[str, Path], tmp_path: Path) -> None:
     """The forget file: 4 questions, and texts of 127 and 24 bytes, at four bytes a token in blocks of 16."""
     raw = [json.loads(line) for line in files["forget"].read_text().splitlines()]
     texts = [-(-len(r["text"]) // 4) for r in raw[4:]]
-    found = OWN.training_size(on(files), 16)
-    assert found.points == 4 + sum(-(-size // 16) for size in texts)
-    assert (found.longest, found.mean) == (16, pytest.approx((4 * 16 + sum(texts)) / (found.points or 0)))
-    assert OWN.count_forget_points(on(files)) is None
+    found, points = OWN.training_size(on(files), 16), 4 + sum(-(-size // 16) for size in texts)
+    assert found.points == points
+    assert (found.longest, found.exact, found.mean) == (16, False, pytest.approx((4 * 16 + sum(texts)) / points))
     tiny.write_rows(tmp_path / "asked.jsonl", raw[:4])
-    assert OWN.count_forget_points(on(files | {"forget": tmp_path / "asked.jsonl"})) == 4
+    found = OWN.training_size(on(files | {"forget": tmp_path / "asked.jsonl"}), 16)
+    assert (found.points, found.exact) == (4, True)
 
 
 def test_the_fact_of_an_answer_and_other_ways_to_ask_are_a_text_or_a_list(tmp_path: Path) -> None:

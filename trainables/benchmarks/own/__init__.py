@@ -123,18 +123,12 @@ class OwnBenchmark(base.BenchmarkBase):
             marks[task] = find_hub_id_of_folder(place) if files is None else fingerprints.hash_files(files)
         return "files:" + fingerprints.hash_json(marks)[:16]
 
-    def count_forget_points(self, benchmark: Benchmark) -> int | None:
-        """Return the number of questions; None if there are texts, whose blocks only a tokenizer tells."""
-        forget, _ = row_files.read_training_rows(benchmark)
-        return None if any(row.is_text for row in forget) else len(forget)
-
     def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
         """Estimate at four bytes a token; the longest row is of the forget and of the retain rows."""
-        forget, retain = (
-            [length for row in side for length in _lengths(row, max_length)]
-            for side in row_files.read_training_rows(benchmark)
-        )
-        return TrainingSize(len(forget), sum(forget) / len(forget), max(*forget, *retain))
+        rows = row_files.read_training_rows(benchmark)
+        forget, retain = ([length for row in side for length in _lengths(row, max_length)] for side in rows)
+        exact = not any(row.is_text for row in rows[0])
+        return TrainingSize(len(forget), sum(forget) / len(forget), max(*forget, *retain), exact)
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
         """Bound what is read and, but for hold-out rows, generated of each set; what tasks ask is not counted."""

@@ -77,12 +77,10 @@ class TofuBenchmark(base.BenchmarkBase):
         shared = [config for task, config in tasks.items() if task not in ("forget", HOLDOUT_SET)]
         return raw_rows.fingerprint_data_source(benchmark.data, shared, benchmark.revision)
 
-    def count_forget_points(self, benchmark: Benchmark) -> int | None:
-        return len(self.training_rows(benchmark)[0]) if typed_paths.is_folder(benchmark.data) else None
-
     def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
-        points = self.count_forget_points(benchmark) or 40 * rows.parse_forget_percentage(benchmark.split)
-        return TrainingSize(points, min(MEAN_ROW_TOKENS, max_length), min(MAX_ROW_TOKENS, max_length))
+        points, here = 40 * rows.parse_forget_percentage(benchmark.split), typed_paths.is_folder(benchmark.data)
+        points = len(self.training_rows(benchmark)[0]) if here else points
+        return TrainingSize(points, min(MEAN_ROW_TOKENS, max_length), min(MAX_ROW_TOKENS, max_length), exact=here)
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
         limit = min(filter(None, (rows.RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
