@@ -131,8 +131,7 @@ def _resample_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) ->
     kind = benchmarks.get_benchmark(trial["benchmark.name"])
     asked = trial["benchmark.tasks"] if isinstance(trial.get("benchmark.tasks"), list) else ()
     benchmark = Benchmark(name=kind.name, dialect=trial["benchmark.dialect"], tasks=tuple(asked))
-    table = read_trial_parquet(store, store.trial(trial["id"]) / ROWS, ["task", "index", *kind.UTILITY_COLUMNS])
-    if not (records := table.to_pylist()):
+    if not (records := read_trial_parquet(store, store.trial(trial["id"]) / ROWS).to_pylist()):
         return None
     with contextlib.suppress(LookupError, TypeError, ValueError):  # columns of another kind
         found = kind.utility_by_row(benchmark, benchmarks.every_other(records, 1) if halves else records)

@@ -80,8 +80,6 @@ class BenchmarkBase(ABC):
     """Which of `holdout`, `sources`, `shots` and `tasks` it has."""
     TARGET: ClassVar[str] = "target"
     """The role of the target model, and the rows it is fine-tuned on."""
-    UTILITY_COLUMNS: ClassVar[tuple[str, ...]] = ()
-    """What `utility_by_row` reads of a record, beside its task."""
     FORGET_TASK: ClassVar[str] = "forget"
     """The task of the forget rows that measures are searched by."""
     COMPARED_TASKS: ClassVar[tuple[str, str]] = ("forget", "holdout")

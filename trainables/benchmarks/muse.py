@@ -78,7 +78,6 @@ class MuseBenchmark(base.BenchmarkBase):
     SPLITS: ClassVar = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}
     SPLITS |= {f"news_{part}_{number}": "muse-bench/MUSE-News" for part in EXTRA_SETS for number in range(1, 5)}
     SEQUENCE = "news_sust_"
-    UTILITY_COLUMNS = ("rougeL_f1",)
     FORGET_TASK = "verbmem_f"
     COMPARED_TASKS = ("privleak_forget", "privleak_holdout")
     TEXT_CUTS: ClassVar = {"paper": text_blocks.pack_texts_into_blocks}

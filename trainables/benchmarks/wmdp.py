@@ -47,7 +47,6 @@ class WmdpBenchmark(base.BenchmarkBase):
     )
     SPLITS = dict.fromkeys(TOPICS_BY_SPLIT, "cais/wmdp-corpora")  # all corpora but the gated one
     TAKES = ("sources", "shots")
-    UTILITY_COLUMNS = ("correct",)
     TEXT_CUTS: ClassVar = {"paper": text_blocks.LazyTextRows, "open-unlearning": text_blocks.make_retokenized_blocks}
 
     def check_settings(self, benchmark: Benchmark) -> None:

@@ -44,7 +44,6 @@ class OwnBenchmark(base.BenchmarkBase):
         Goal("utility", "retention", "highest", "utility", "harmonic mean of the shares that are kept"),
     )
     TAKES = ("sources", "shots", "tasks")
-    UTILITY_COLUMNS = ("kept",)
     REFERENCE = "original"
     SEQUENCE = row_files.REQUEST_PREFIX
     ASKS_BY_TEMPLATE = True

@@ -41,7 +41,6 @@ class TofuBenchmark(base.BenchmarkBase):
     TAKES = ("holdout",)
     TARGET = "full"
     ASKS_BY_TEMPLATE = True
-    UTILITY_COLUMNS = aggregates.RECORD_COLUMNS_FOR_UTILITY
 
     def published_data_id(self, split: str) -> str:
         rows.parse_forget_percentage(split)

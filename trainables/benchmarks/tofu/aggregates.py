@@ -13,8 +13,6 @@ from trainables.config.settings import Benchmark, Dialect
 
 FACT_TASKS = ("real_authors", "world_facts")
 EPSILON_BY_DIALECT: dict[Dialect, float] = {"paper": 0.0, "open-unlearning": metrics.OPEN_UNLEARNING_EPSILON}
-RECORD_COLUMNS_FOR_UTILITY = ("answer_loss", "answer_tokens", "paraphrase_loss", "paraphrase_tokens")
-RECORD_COLUMNS_FOR_UTILITY += ("perturbed_loss", "perturbed_tokens", "rougeL_recall")
 MEMORISATION_METRICS = ("forget_extraction_strength", "forget_exact_memorisation")
 MEMORISATION_METRICS += ("forget_paraphrase_prob", "forget_paraphrase_share")
 MIN_K_METRIC = "membership_min_k_auc"
