@@ -13,6 +13,11 @@ from trainables.common.regular_files import open_regular_file
 MIN_CACHED_HASH_FILE_BYTES = 256 * 2**20
 """Bytes of a file whose hash is kept in the user's cache: to read it again takes seconds."""
 EXTRA_TEMPLATES = "additional_chat_templates/*.jinja"  # one called default counts in the place of chat_template.jinja
+MODEL_PATTERNS = ("*.json", "*.safetensors", "*.model", EXTRA_TEMPLATES, "*.jinja", "merges.txt")
+"""Configurations, tokenizer and weights."""
+TOKENIZER_PATTERNS = ("*token*.json", "vocab.json", "*.model", EXTRA_TEMPLATES, "*.jinja", "merges.txt")
+ALL_FILES_PATTERNS = ("**/[!.]*",)
+"""A hidden file is a storage's mark of its copy, or is being written."""
 RECIPE_FILE = "recipe.json"
 """Our own note in a folder that we wrote: how it was made, and the hash of its `content`."""
 
@@ -31,22 +36,10 @@ def hash_files(files: Iterable[Path]) -> str:
     return total.hexdigest()[:16]
 
 
-def hash_model_folder(folder: Path) -> str:
-    """Return a model folder's fingerprint: of configurations, tokenizer and weights, not of our own note."""
-    patterns = ("*.json", "*.safetensors", "*.model", EXTRA_TEMPLATES, "*.jinja", "merges.txt")
-    found = {file for pattern in patterns for file in folder.glob(pattern)}
+def hash_folder(folder: Path, patterns: Iterable[str] = ALL_FILES_PATTERNS) -> str:
+    """Return the fingerprint of a folder's files, but for our own note, which keeps that of all as `content`."""
+    found = {file for pattern in patterns for file in folder.glob(pattern) if not file.is_dir()}
     return hash_files(file for file in found if file.name != RECIPE_FILE)
-
-
-def hash_tokenizer_files(folder: Path) -> str:
-    """Return a tokenizer's fingerprint, wherever its folder lies and whatever weights are beside it."""
-    patterns = ("*token*.json", "vocab.json", "*.model", EXTRA_TEMPLATES, "*.jinja", "merges.txt")
-    return hash_files({file for pattern in patterns for file in folder.glob(pattern)})
-
-
-def hash_folder(folder: Path) -> str:
-    """Return the fingerprint of all files of a folder but our own note, which keeps it as `content`."""
-    return hash_files(file for file in folder.rglob("*") if file.is_file() and file.name != RECIPE_FILE)
 
 
 def _hash_file(file: Path) -> bytes:

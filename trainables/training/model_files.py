@@ -58,14 +58,15 @@ def _is_folder(place: str, missing: str) -> bool:
 def fingerprint_model(model: Model, field: str = "target") -> str:
     """Return what names weights and tokenizer: the content of a folder that can be loaded, or hub id and revision."""
     if check_if_local_model(model, field):
-        found = "files:" + fingerprints.hash_model_folder(typed_paths.expand_home(model.path))
+        found = "files:" + fingerprints.hash_folder(typed_paths.expand_home(model.path), fingerprints.MODEL_PATTERNS)
     else:
         found = f"hub:{model.path}@{model.revision or 'main'}"
     if model.tokenizer is None:
         return found
     if hub_folders.parse_cache_folder(model.tokenizer) or not check_if_local_tokenizer(model.tokenizer):
         return f"{found}+{hub_folders.find_hub_id_of_folder(model.tokenizer)}"
-    return f"{found}+{fingerprints.hash_tokenizer_files(typed_paths.expand_home(model.tokenizer))}"
+    folder = typed_paths.expand_home(model.tokenizer)
+    return f"{found}+{fingerprints.hash_folder(folder, fingerprints.TOKENIZER_PATTERNS)}"
 
 
 def read_model_shape(model: Model) -> ModelShape | None:

@@ -156,10 +156,10 @@ def test_an_end_token_that_the_model_alone_names(given: Path, folder: Path) -> N
 
 def test_a_fingerprint_is_of_all_that_a_tokenizer_reads(folder: Path) -> None:
     """A template called `default` counts in the place of chat_template.jinja; files elsewhere are refused."""
-    hashes = fingerprints.hash_model_folder, fingerprints.hash_tokenizer_files, fingerprints.hash_folder
-    before = {one(folder) for one in hashes}
+    read = fingerprints.MODEL_PATTERNS, fingerprints.TOKENIZER_PATTERNS, fingerprints.ALL_FILES_PATTERNS
+    before = {fingerprints.hash_folder(folder, patterns) for patterns in read}
     write(folder / "additional_chat_templates" / "default.jinja", b"x")
-    assert before.isdisjoint(one(folder) for one in hashes)
+    assert before.isdisjoint(fingerprints.hash_folder(folder, patterns) for patterns in read)
     configure(folder, "tokenizer_config", fast_tokenizer_files=["../x/tokenizer.4.0.0.json"])
     with pytest.raises(InputError, match="names fast_tokenizer_files outside the folder"):
         model_files.load_tokenizer(Model(path=str(folder)))
@@ -178,14 +178,14 @@ def test_a_large_file_is_hashed_whole_and_once(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(fingerprints, "MIN_CACHED_HASH_FILE_BYTES", 2**20)
     file = write(tmp_path / "model.safetensors", bytes(2**27))
-    first = fingerprints.hash_model_folder(tmp_path)
+    first = fingerprints.hash_folder(tmp_path, ["*.safetensors"])
     (kept,) = (tmp_path / "cache" / "unlearn").iterdir()
     kept.write_bytes(bytes(32))
-    assert fingerprints.hash_model_folder(tmp_path) != first
+    assert fingerprints.hash_folder(tmp_path, ["*.safetensors"]) != first
     with file.open("r+b") as stream:
         stream.seek(2**21 + 5)  # between the places that were looked at
         stream.write(b"x")
-    assert len({first, fingerprints.hash_model_folder(tmp_path)}) == 2
+    assert len({first, fingerprints.hash_folder(tmp_path, ["*.safetensors"])}) == 2
     assert len(list((tmp_path / "cache" / "unlearn").iterdir())) == 2
 
 

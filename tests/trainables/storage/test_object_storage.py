@@ -81,7 +81,8 @@ def test_a_trial_cut_off_while_it_is_sent_has_no_result_elsewhere(
 def test_a_folder_appears_whole(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     order = record_puts(here)
-    here.push(write_folder(here.model("m"), "config.json", "parts/weights.safetensors"))
+    atomic_files.write_recipe_file(write_folder(here.model("m"), "config.json", "parts/weights.safetensors"), {})
+    here.push(here.model("m"))
     assert order[-1].endswith("shared/models/m/.complete")
     delete(here, "shared/models/m/.complete")
     there.fetch(there.model("m"))
@@ -92,6 +93,8 @@ def test_a_folder_appears_whole(machine: Machine) -> None:
     assert (there.model("m") / "parts/weights.safetensors").read_text() == "what parts/weights.safetensors holds"
     there.download_sweeps_and_results()
     assert there.exists(there.model("m"))
+    for store in (here, there):
+        atomic_files.check_folder_unchanged(store.model("m"), "target")
     count = len(order)
     here.push(here.model("m"))
     assert len(order) == count

@@ -36,7 +36,7 @@ def trial(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     found = benchmarks.get_benchmark("tofu").fingerprint(benchmark)
     benchmark = benchmark.model_copy(update={"fingerprint": found})
     target, retain = (
-        Model(path=str(folder), fingerprint="files:" + fingerprints.hash_model_folder(folder))
+        Model(path=str(folder), fingerprint="files:" + fingerprints.hash_folder(folder, fingerprints.MODEL_PATTERNS))
         for folder in (trial_inputs.target, trial_inputs.retain)
     )
     shared_artifacts.ensure_evaluation(retain, benchmark, None, str(place), Resources())
