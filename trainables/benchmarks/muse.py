@@ -119,7 +119,6 @@ class MuseBenchmark(base.BenchmarkBase):
         if measures.list_requested_measures(benchmark).keys() & {"extraction_strength", "exact_memorisation"}:
             _score_passages(network, tokenizer, benchmark, records, token_budget)
         records += _likelihoods(network, tokenizer, benchmark, token_budget)
-        records = measures.add_row_measures(benchmark, records)
         return aggregate_metrics(records, benchmark, reference), records
 
     def half_metrics(self, benchmark: Benchmark, half: Records, reference: float | None, which: int) -> Metrics:
