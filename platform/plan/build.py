@@ -25,7 +25,7 @@ from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, ModelShape, RetainEvaluationFile
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial, hashed_settings, remove_planning_resources
 from trainables.data import idk_answers, templates
-from trainables.data.hub_folders import HubRequirement, fetch_pinned_folder, is_downloaded
+from trainables.data.hub_folders import HubRequirement, find_downloaded_folder
 from trainables.methods import custom, method_constants
 from trainables.robustness import attacks
 from trainables.storage.file_names import RESULT, WEIGHTS
@@ -124,9 +124,8 @@ def _choose_template(sweep: Sweep, store: Storage) -> Sweep:
         return sweep
     place = sweep.tokenizer or sweep.target or f"{sweep.models}/{kinds.get_benchmark('own').TARGET}"
     wanted = HubRequirement("tokenizers" if sweep.tokenizer else "models", place)
-    if not is_folder(place) and is_downloaded(wanted, store):  # fetched by an earlier start
-        place = str(fetch_pinned_folder(wanted, store))
-    chosen = {"template": templates.choose_template(place)}
+    found = None if is_folder(place) else find_downloaded_folder(wanted, store)  # fetched by an earlier start
+    chosen = {"template": templates.choose_template(str(found or place))}
     return sweep.model_copy(update={"benchmark": sweep.benchmark.model_copy(update=chosen)})
 
 

@@ -10,7 +10,7 @@ from trainables.data.hub_folders import (
     HubRequirement,
     check_hub_responds,
     download_commit,
-    is_downloaded,
+    find_downloaded_folder,
     locate_commit_pin,
     read_pinned_commit,
 )
@@ -22,7 +22,7 @@ def describe_start_needs(sweep: Sweep, required: Iterable[HubRequirement], store
     """Return what a start needs beyond its plan, as texts: GPUs, and what the storage lacks of the hub."""
     gpus = sweep.resources.gpus * sweep.resources.ranks
     needs = [f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)"] if gpus else []
-    missing = (describe_hub_requirement(each) for each in required if not is_downloaded(each, store))
+    missing = (describe_hub_requirement(each) for each in required if not find_downloaded_folder(each, store))
     return (*needs, *(f"{each}\n  not checked: needs the hub" for each in missing))
 
 
@@ -48,7 +48,7 @@ def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print
     missing, why = [], ""
     for requirement in required:
         try:
-            if not is_downloaded(requirement, store):
+            if not find_downloaded_folder(requirement, store):
                 _fetch(requirement, store, print_line)
         except (httpx2.HTTPError, OSError, RuntimeError) as error:  # hf_xet's failures are RuntimeErrors
             _raise_refusal(requirement, error)

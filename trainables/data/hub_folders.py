@@ -119,13 +119,13 @@ def download_commit(requirement: HubRequirement, commit: str, *, only_cached: bo
         return Path(deadlines.call_within(float("inf"), requirement.label, lambda: snapshot_download(**where)))
 
 
-def is_downloaded(requirement: HubRequirement, store: Storage) -> bool:
-    """Return whether this machine has what the storage keeps to; nothing is asked of the hub."""
+def find_downloaded_folder(requirement: HubRequirement, store: Storage) -> Path | None:
+    """Return the folder on this machine at the storage's commit, None without it; nothing is asked of the hub."""
     pin = read_pinned_commit(requirement, store)
     try:
-        return pin is not None and download_commit(requirement, pin, only_cached=True).is_dir()
+        return None if pin is None else download_commit(requirement, pin, only_cached=True)
     except OSError:
-        return False
+        return None
 
 
 def fetch_pinned_folder(requirement: HubRequirement, store: Storage) -> Path | None:
