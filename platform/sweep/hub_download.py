@@ -1,10 +1,11 @@
 """What a start needs from outside, in words, and the fetching of it from the hub before the first trial."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from search_spaces.schema import backbones
 from search_spaces.schema.sweep import Sweep
-from trainables.common.deadlines import ANSWER_TIMEOUT
+from trainables.common.deadlines import ANSWER_TIMEOUT, call_within
 from trainables.common.errors import InputError, first_error_line
 from trainables.data.hub_folders import (
     HubRequirement,
@@ -44,13 +45,15 @@ def describe_hub_requirement(requirement: HubRequirement) -> str:
 def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print_line: Callable[[str], None]) -> None:
     """Fetch what this machine lacks, at the storage's commits. Raises InputError with what to accept or to bring."""
     import httpx2
+    from huggingface_hub.errors import RevisionResolutionError
 
+    unreached = (httpx2.HTTPError, RevisionResolutionError, OSError, RuntimeError)  # hf_xet's are RuntimeErrors
     missing, why = [], ""
     for requirement in required:
         try:
             if not find_downloaded_folder(requirement, store):
                 _fetch(requirement, store, print_line)
-        except (httpx2.HTTPError, OSError, RuntimeError) as error:  # hf_xet's failures are RuntimeErrors
+        except unreached as error:
             _raise_refusal(requirement, error)
             print_line(f"needs: {describe_hub_requirement(requirement)}")
             why = f"the hub does not answer ({first_error_line(error.__cause__ or error)})"
@@ -61,9 +64,13 @@ def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print
 
 
 def _fetch(requirement: HubRequirement, store: Storage, print_line: Callable[[str], None]) -> None:
-    """Fetch a requirement at the storage's commit, or at the one that its revision names now."""
+    """Fetch a requirement at the storage's commit, or at the one that its revision names now: offline the cache's."""
+    from huggingface_hub import HfApi
+
     check_hub_responds()
-    commit = read_pinned_commit(requirement, store) or look_up_hub_commit(requirement)
+    named = {"repo_type": requirement.repo_type, "revision": requirement.revision}
+    look_up = partial(HfApi().resolve_revision, requirement.id, **named)
+    commit = read_pinned_commit(requirement, store) or call_within(ANSWER_TIMEOUT, "the hub", look_up).resolved
     print_line(f"fetching {requirement.id} at {commit[:12]}")
     folder = download_commit(requirement, commit)
     if requirement.kind == "models" and not any(folder.glob("model*.safetensors")):
@@ -73,22 +80,6 @@ def _fetch(requirement: HubRequirement, store: Storage, print_line: Callable[[st
         )
     write_json(pin := locate_commit_pin(requirement, store), {"commit": commit})
     store.push(pin)
-
-
-def look_up_hub_commit(requirement: HubRequirement) -> str:
-    """Return the commit that a requirement's revision names now; without a network, the one in the cache."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
-
-    revision = requirement.revision or "main"
-    try:
-        kind = requirement.repo_type
-        info = HfApi().repo_info(requirement.id, repo_type=kind, revision=revision, timeout=ANSWER_TIMEOUT)
-    except HfHubHTTPError:  # an answer, and no cache to go by
-        raise
-    except OSError:
-        return download_commit(requirement, revision, only_cached=True).name
-    return str(info.sha)
 
 
 def _raise_refusal(requirement: HubRequirement, error: Exception) -> None:
