@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement
 from trainables.storage.atomic_files import check_folder_unchanged, read_json
 from trainables.storage.folder_storage import Storage
-from trainables.storage.sweep_file import RETRAINED
+from trainables.storage.sweep_file import RETRAINED, ReferenceEvaluation
 from trainables.training.model_files import check_if_local_model, check_if_local_tokenizer, fingerprint_model
 
 FINETUNABLE_BENCHMARK = "tofu"
@@ -31,14 +30,10 @@ BASE_MODEL_ROLE = "base"
 """The folder in `models` of the model that the others are fine-tuned from."""
 
 
-@dataclass(frozen=True)
-class PlannedEvaluation:
-    """An evaluation that every trial of a split is compared with."""
+class PlannedEvaluation(ReferenceEvaluation):
+    """An evaluation that every trial of a split is compared with, and whose it is."""
 
-    role: str
-    split: str
     model: Model
-    evaluation: str
 
 
 class ModelFinder:
@@ -53,25 +48,24 @@ class ModelFinder:
 
     def find_references(self, benchmark: Benchmark) -> list[PlannedEvaluation]:
         """Return the evaluations that a split's trials are compared with. Raises InputError."""
-        split, precision, role = benchmark.split, self.sweep.resources.precision, self.kind.retain_role(benchmark.split)
-        retain = self.find_model(role) if role else None
-        target = self.find_model(self.kind.TARGET)
-        first = TARGET_IS_OWN_REFERENCE if self.kind.REFERENCE == "original" else None
-        retain_id = evaluation_id(retain, benchmark, None, precision) if retain else first
-        found = [PlannedEvaluation("original", split, target, evaluation_id(target, benchmark, retain_id, precision))]
-        if retain and retain_id:
-            found.append(PlannedEvaluation("retain", split, retain, retain_id))
+        role = self.kind.retain_role(benchmark.split)
+        retain, target = self.find_model(role) if role else None, self.find_model(self.kind.TARGET)
+
+        def plan(as_role: str, model: Model, against: str | None) -> PlannedEvaluation:
+            key = evaluation_id(model, benchmark, against, self.sweep.resources.precision)
+            return PlannedEvaluation(role=as_role, split=benchmark.split, model=model, evaluation=key)
+
+        first = [plan("retain", retain, None)] if retain else []
+        itself = TARGET_IS_OWN_REFERENCE if self.kind.REFERENCE == "original" else None
+        against = first[0].evaluation if first else itself
+        found = [plan("original", target, against), *first]
         for seed in range(1, self.sweep.references.seeds):
             if not role:
                 raise InputError(f"references.seeds: {self.kind.name} has no retain model that is trained here")
-            again = self.find_model(role, seed)
-            found.append(
-                PlannedEvaluation(RETRAINED, split, again, evaluation_id(again, benchmark, retain_id, precision))
-            )
+            found.append(plan(RETRAINED, self.find_model(role, seed), against))
         if self.sweep.baseline:
             baseline = self._resolve(Model(path=self.sweep.baseline), "baseline")
-            key = evaluation_id(baseline, benchmark, found[0].evaluation if first else retain_id, precision)
-            found.append(PlannedEvaluation("baseline", split, baseline, key))
+            found.append(plan("baseline", baseline, found[0].evaluation if itself else against))
         return found
 
     def find_model(self, role: str, seed: int = 0) -> Model:

@@ -21,7 +21,6 @@ from trainables.storage.atomic_files import write_json
 from trainables.storage.file_names import LOST
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import (
-    ReferenceEvaluation,
     SweepFile,
     find_sweeps_by_name,
     map_sweep_labels_to_names,
@@ -46,8 +45,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     budget = len(trials)
     if plan.strategy == "optuna":  # a study ends at its budget, most points are never run
         budget = sum(store.result(key) is not None for key in trials) + state.number_to_run
-    references = [ReferenceEvaluation.model_validate(ref, from_attributes=True) for ref in plan.references]
-    made = {(ref.split, ref.role) for ref in references}
+    made = {(ref.split, ref.role) for ref in plan.references}
     kept = [ref for ref in earlier.references if (ref.split, ref.role) not in made] if earlier else []
     rule, searched = plan.sweep.selection, earlier is not None and earlier.selection.halves
     halves = rule.halves or (plan.strategy == "paper" and searched)  # which a later start with `paper` keeps
@@ -69,7 +67,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
         plan=earlier.plan if earlier else {},
         plan_hash=earlier.plan_hash if earlier else "",
         trials=trials,
-        references=(*kept, *references),
+        references=(*kept, *plan.references),
     )
     if earlier is None:
         planned = sweep.describe_plan()
