@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -133,34 +133,58 @@ def run_trials_on_tune(
             print_line(f"{plan.label(trial)} does not run: trial {key}, which it goes on from, left no model")
 
 
-class TrialQueue(Searcher):
-    """Suggests every trial once, in order; one that goes on from another's model when that has ended with one."""
+class FixedOrder:
+    """Every trial once, in order; one that goes on from another's model when that has ended with one."""
 
-    def __init__(
-        self,
-        trials: Sequence[Trial],
-        shared: dict[str, Any],
-        stop_reason: Callable[[], str | None] = lambda: None,
-        has_model: Callable[[str], bool] = lambda key: True,
-    ) -> None:
-        super().__init__()
-        self.waiting = list(trials)
-        self.shared = shared
-        self.stop_reason = stop_reason
-        self.has_model = has_model
+    def __init__(self, trials: Sequence[Trial], has_model: Callable[[str], bool] = lambda key: True) -> None:
+        self.waiting, self.budget, self.has_model = list(trials), len(trials), has_model
         self.unfinished = {trial.id() for trial in trials}
-        self.given: dict[str, str] = {}
 
-    def take_next_trial(self, trial_id: str) -> Trial | None:
-        """Return the trial that Tune will call `trial_id`, None if none is left or none may begin yet."""
+    @property
+    def remaining(self) -> int:
+        return len(self.waiting)
+
+    def ask(self) -> Trial | None:
+        """Return the next trial, None if none is left or none may begin yet."""
         for trial in list(self.waiting):
             if trial.earlier_trial_id in self.unfinished:
                 continue
             self.waiting.remove(trial)
             if trial.earlier_trial_id is None or self.has_model(trial.earlier_trial_id):
-                self.given[trial_id] = trial.id()
                 return trial
             self.unfinished.remove(trial.id())
+        return None
+
+    def tell_report(self, key: str, report: Mapping[str, Any] | None) -> None:
+        """Let trials begin that go on from this one's model."""
+        self.unfinished.remove(key)
+
+
+class TrialQueue(Searcher):
+    """Suggests trials to Tune. All studies take turns, so that none leaves the cluster idle.
+
+    `begin`: called before each trial.
+    """
+
+    def __init__(
+        self,
+        studies: Iterable[FixedOrder | OptunaStudy],
+        shared: dict[str, Any],
+        stop_reason: Callable[[], str | None] = lambda: None,
+        begin: Callable[[Trial], None] = lambda trial: None,
+    ) -> None:
+        super().__init__()
+        self.studies, self.shared, self.stop_reason, self.begin = list(studies), shared, stop_reason, begin
+        self.owner: dict[str, tuple[FixedOrder | OptunaStudy, str]] = {}
+
+    def take_next_trial(self, trial_id: str) -> Trial | None:
+        """Return the trial that Tune will call `trial_id`, of the study that has most left; None: none may begin."""
+        open_studies = [study for study in self.studies if study.remaining]
+        for study in sorted(open_studies, key=lambda one: -one.remaining / one.budget):
+            if (trial := study.ask()) is not None:
+                self.owner[trial_id] = (study, trial.id())
+                self.begin(trial)
+                return trial
         return None
 
     def suggest(self, trial_id: str) -> Any:
@@ -168,12 +192,13 @@ class TrialQueue(Searcher):
         stopped = self.stop_reason()
         trial = None if stopped else self.take_next_trial(trial_id)
         if trial is None:
-            return None if self.waiting and not stopped else Searcher.FINISHED
+            waiting = any(study.remaining for study in self.studies)
+            return None if waiting and not stopped else Searcher.FINISHED
         return {"trial": trial.model_dump_json(exclude_defaults=True), **self.shared}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Let trials begin that go on from this one's model."""
-        self.unfinished.remove(self.given.pop(trial_id))
+        study, key = self.owner.pop(trial_id)
+        study.tell_report(key, None if error else result or {})
 
     def save(self, checkpoint_path: str) -> None:
         """Do nothing: the storage holds what is done."""
@@ -182,46 +207,13 @@ class TrialQueue(Searcher):
         """Do nothing: the storage holds what is done."""
 
 
-class OptunaTrialQueue(TrialQueue):
-    """All studies of a sweep take turns, so that none leaves the cluster idle. `begin`: called before each trial."""
-
-    def __init__(
-        self,
-        studies: Iterable[OptunaStudy],
-        shared: dict[str, Any],
-        stop_reason: Callable[[], str | None] = lambda: None,
-        begin: Callable[[Trial], None] = lambda trial: None,
-    ) -> None:
-        super().__init__([], shared, stop_reason)
-        self.studies = list(studies)
-        self.begin = begin
-        self.owner: dict[str, tuple[OptunaStudy, str]] = {}
-
-    def take_next_trial(self, trial_id: str) -> Trial | None:
-        while open_studies := [study for study in self.studies if study.remaining]:
-            study = min(open_studies, key=lambda candidate: len(candidate.asked) / candidate.budget)
-            trial = study.ask()
-            if trial is not None:
-                self.owner[trial_id] = (study, trial.id())
-                self.begin(trial)
-                return trial
-        return None
-
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        study, key = self.owner.pop(trial_id)
-        found = result or {}
-        document = {"metrics": found, "halves": found.get("halves")}
-        goals = None if error else compute_goal_gains(study.trials[key], document, study.search.goals)
-        study.tell(key, goals)
-
-
 def make_trial_queue(state: SweepState, store: Storage, stopper: SweepStopper, strategy: str, keep: str) -> TrialQueue:
     """Return the order of the trials that are left."""
     plan = state.plan
     followed = any(trial.earlier_trial_id for trial in plan.trials)
     shared = {"storage": store.location, "keep": keep != "none" or followed, "strategy": strategy}
     if plan.strategy != "optuna":
-        return TrialQueue(state.remaining, shared, lambda: stopper.reason, store.has_weights)
+        return TrialQueue([FixedOrder(state.remaining, store.has_weights)], shared, lambda: stopper.reason)
     finished, search = {}, plan.sweep.search
     for trial in plan.trials:
         if (result := store.result(key := trial.id())) is not None:
@@ -236,4 +228,4 @@ def make_trial_queue(state: SweepState, store: Storage, stopper: SweepStopper, s
         budget, space = plan.planned[name], plan.spaces[name]
         studies.append(OptunaStudy(space, known, budget, finished, unfinished, search=search, floor=floor))
     begin = partial(manifest.add_trial_to_manifest, plan, store)
-    return OptunaTrialQueue(studies, shared, lambda: stopper.reason, begin)
+    return TrialQueue(studies, shared, lambda: stopper.reason, begin)

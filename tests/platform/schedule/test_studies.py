@@ -14,7 +14,7 @@ from ray.tune.search import Searcher
 
 from platform.plan.spaces import StudySpace
 from platform.schedule.studies import UTILITY_FLOOR_CONSTRAINT, OptunaStudy, compute_goal_gains
-from platform.sweep.run_sweep_on_ray import OptunaTrialQueue, TrialQueue
+from platform.sweep.run_sweep_on_ray import FixedOrder, TrialQueue
 from search_spaces.schema.sweep import Axis, OptunaSearchSettings, Range
 from trainables import benchmarks
 from trainables.common.errors import InputError
@@ -91,7 +91,7 @@ def test_a_trial_waits_for_the_one_it_goes_on_from_and_falls_away_without_its_mo
     first, other, third = points(3)
     second = third.model_copy(update={"target": Model(path="here", fingerprint=f"{EARLIER_TRIAL_PREFIX}{first.id()}")})
     third = third.model_copy(update={"target": Model(path="here", fingerprint=f"{EARLIER_TRIAL_PREFIX}{second.id()}")})
-    queue = TrialQueue([first, second, third, other], {"storage": "store"}, has_model=lambda key: left)
+    queue = TrialQueue([FixedOrder([first, second, third, other], lambda key: left)], {"storage": "store"})
     assert [suggested(queue, name) for name in ("t0", "t1")] == [first, other]
     assert queue.suggest("t2") is None
     queue.on_trial_complete("t1", {}, error=False)
@@ -128,9 +128,9 @@ def test_every_point_at_most_once_up_to_the_budget(
     assert finished or asked[0] == names[0]
 
 
-def make_studies(budget: int | None = None, finished: dict[str, tuple[float, float]] | None = None) -> OptunaTrialQueue:
+def make_studies(budget: int | None = None, finished: dict[str, tuple[float, float]] | None = None) -> TrialQueue:
     groups = [points(4, split=split) for split in ("forget01", "forget05", "forget10")]
-    return OptunaTrialQueue([make_study(trials, budget, finished or {}) for trials in groups], {"storage": "store"})
+    return TrialQueue([make_study(trials, budget, finished or {}) for trials in groups], {"storage": "store"})
 
 
 @pytest.mark.parametrize("budget", [None, 2])
@@ -176,7 +176,7 @@ def test_with_halves_a_study_learns_from_the_rows_that_are_not_reported() -> Non
     trial = space.make_trial(space.published)
     first, second = {"forget_quality": -3.0, "model_utility": 0.4}, {"forget_quality": -1.0, "model_utility": 0.6}
     result = {"forget_quality": -2.0, "model_utility": 0.5, "halves": [first, second]}
-    studies = OptunaTrialQueue([OptunaStudy(space, [trial], 1, {})], {"storage": "store"})
+    studies = TrialQueue([OptunaStudy(space, [trial], 1, {})], {"storage": "store"})
     studies.on_trial_complete("t0", result) if studies.take_next_trial("t0") else None
     assert studies.studies[0].study.trials[0].values == [-3.0, 0.4]
     assert compute_goal_gains(trial, {"metrics": result, "halves": [first, second]}) == (-3.0, 0.4)
@@ -190,7 +190,7 @@ def test_a_search_may_have_other_goals() -> None:
     trial, goals = space.make_trial(space.published), ("model_utility", "extraction_strength", "forget_quality")
     found: Any = {"forget_quality": -2.0, "model_utility": 0.5, "forget_extraction_strength": 0.2}
     study = OptunaStudy(space, [trial], 1, {}, search=OptunaSearchSettings(goals=goals), floor=0.4)
-    studies = OptunaTrialQueue([study], {"storage": "store"})
+    studies = TrialQueue([study], {"storage": "store"})
     studies.on_trial_complete("t0", found) if studies.take_next_trial("t0") else None
     (told,) = study.study.trials
     assert told.values == [-0.2, -2.0, 0.5]
