@@ -9,7 +9,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +36,6 @@ HEAD_RETRY_SECONDS, INTERRUPTED_SHUTDOWN_SECONDS = 20.0, 2.0
 MAX_RESTARTS_WITHOUT_PROGRESS = 2
 """How often a trial whose process died runs again, from its last checkpoint, without coming further."""
 RAYLET_CHECK_SECONDS = 5.0
-
-
-@dataclass(frozen=True)
-class TrialPlacement:
-    """How many trials run at a time, and Ray's placement strategy for the ranks of one."""
-
-    slots: int
-    strategy: str
 
 
 def join_or_start_ray(address: str | None) -> AutoscalerLimits:
@@ -153,30 +144,30 @@ def shut_down_ray() -> None:
 
 def choose_placement(
     growth: AutoscalerLimits, wanted: Resources, max_concurrent: int | None, print_line: Callable[[str], None]
-) -> TrialPlacement:
-    """Return how Tune places trials; the ranks of one share a node wherever some node holds them all.
+) -> tuple[int, str]:
+    """Return how many trials run at a time, and Ray's strategy for a trial's ranks: on one node if some node holds all.
 
     Raises InputError where the cluster cannot hold a trial: Tune would wait without end.
     """
     kinds = capacity.list_node_kinds(ray.nodes(), growth)
     count, packed = capacity.count_parallel_trials(kinds, wanted), capacity.trial_fits_on_one_node(kinds, wanted)
+    strategy = "STRICT_PACK" if packed else "PACK"
     if KUBERAY_VARIABLE in os.environ:  # what its autoscaler may start is not known here
         if max_concurrent is None:
             print_line("KubeRay may start nodes for more trials at a time: --max-concurrent N says for how many")
-        return TrialPlacement(max_concurrent or max(1, count), "STRICT_PACK" if packed else "PACK")
+        return max_concurrent or max(1, count), strategy
     if not count:
         each = f"{wanted.cpus} CPUs and {wanted.gpus:g} GPUs" if wanted.gpus else f"{wanted.cpus} CPUs"
         raise InputError(
             f"resources: a trial asks for {wanted.ranks} times {each}, more than the cluster's nodes hold "
             f"({', '.join(map(str, kinds))})"
         )
-    slots = min(max_concurrent or count, count)
     if not packed:
         print_line(
             f"warning: no node holds the {wanted.ranks} ranks of a trial; they run across nodes, and every step "
             "waits for the network between them"
         )
-    return TrialPlacement(slots, "STRICT_PACK" if packed else "PACK")
+    return min(max_concurrent or count, count), strategy
 
 
 class RayFailureCallback(Callback):

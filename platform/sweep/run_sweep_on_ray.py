@@ -17,7 +17,6 @@ from rich.console import Console
 
 from platform.schedule import ray_session
 from platform.schedule.ray_environment import resolve_ray_address
-from platform.schedule.ray_session import TrialPlacement
 from platform.schedule.studies import OptunaStudy, compute_goal_gains
 from platform.state import manifest
 from platform.state.limits import SweepStopper
@@ -58,13 +57,13 @@ def run_sweep_on_ray(
         )
         if not resolve_ray_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
             watch.enter_context(call_periodically_in_thread(look, ray_session.RAYLET_CHECK_SECONDS))
-        placement = ray_session.choose_placement(growth, resources, options.max_concurrent, print_line)
+        slots, strategy = ray_session.choose_placement(growth, resources, options.max_concurrent, print_line)
         hub_download.fetch_requirements(plan.hub, store, print_line)
         with stopper.count_gpu_time_of_preparation(gpus):
-            prepare.prepare_shared_artifacts(state, store, print_line, placement.strategy)
+            prepare.prepare_shared_artifacts(state, store, print_line, strategy)
         mirror = start_mlflow_mirror(manifest.write_manifest(state, store, command), store)
         if state.number_to_run:
-            run_trials_on_tune(state, store, mirror, stopper, placement, options.keep)
+            run_trials_on_tune(state, store, mirror, stopper, slots, strategy, options.keep)
         if plan.sweep.stress.attacks and not stopper.reason:
             with stopper.count_gpu_time_of_preparation(gpus):
                 attack_chosen_trials(add_recorded_trials_to_plan(plan, store), store, print_line)
@@ -90,7 +89,7 @@ def run_sweep_on_ray(
 
 
 def run_trials_on_tune(
-    state: SweepState, store: Storage, mirror: MlflowMirror, stopper: SweepStopper, placement: TrialPlacement, keep: str
+    state: SweepState, store: Storage, mirror: MlflowMirror, stopper: SweepStopper, slots: int, strategy: str, keep: str
 ) -> None:
     """Run the trials that are left by Ray Tune, as far as the limits let them."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
@@ -98,10 +97,10 @@ def run_trials_on_tune(
     names = class_cache.ENV_VARS_TO_PROPAGATE
     names.difference_update(list(filter(SECRET_NAME_PATTERN.search, names)))  # Ray's log would hold their values
     plan, resources = state.plan, state.plan.sweep.resources
-    search, total = make_trial_queue(state, store, stopper, placement.strategy, keep), state.number_to_run
+    search, total = make_trial_queue(state, store, stopper, strategy, keep), state.number_to_run
     screen = ProgressScreen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
     done, failed = len(state.done), len(state.failed_outcomes)  # of earlier starts, too
-    counts = SweepProgress(plan.name, total + done, placement.slots, done - failed, failed, label=plan.label)
+    counts = SweepProgress(plan.name, total + done, slots, done - failed, failed, label=plan.label)
     keeper = WeightDeleter(plan, store, keep)
     reporter = SweepCallback(counts, store, mirror, stopper, keeper, screen)
     folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
@@ -113,9 +112,7 @@ def run_trials_on_tune(
         failure_config=tune.FailureConfig(max_failures=ray_session.MAX_RESTARTS_WITHOUT_PROGRESS),
         checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
     )
-    tune_config = tune.TuneConfig(
-        search_alg=search, num_samples=total, max_concurrent_trials=placement.slots, reuse_actors=True
-    )
+    tune_config = tune.TuneConfig(search_alg=search, num_samples=total, max_concurrent_trials=slots, reuse_actors=True)
     trainable = tune.with_resources(run_trial_of_ranks_in_tune, RANK_LAUNCHER_RESOURCES)
     if resources.ranks == 1:
         trainable = tune.with_resources(OneRankTrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})

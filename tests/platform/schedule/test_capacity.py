@@ -90,12 +90,10 @@ def test_trials_are_placed_on_what_may_still_come(growth: AutoscalerLimits) -> N
     """Ranks that no node holds are spread, with a warning."""
     said: list[str] = []
     asked = Resources(gpus=1, cpus=2)
-    assert ray_session.choose_placement(growth, asked, None, said.append) == ray_session.TrialPlacement(
-        34, "STRICT_PACK"
-    )
-    assert ray_session.choose_placement(growth, asked, 5, said.append).slots == 5
+    assert ray_session.choose_placement(growth, asked, None, said.append) == (34, "STRICT_PACK")
+    assert ray_session.choose_placement(growth, asked, 5, said.append) == (5, "STRICT_PACK")
     assert said == []
-    assert ray_session.choose_placement(growth, Resources(ranks=16, gpus=1), None, said.append).strategy == "PACK"
+    assert ray_session.choose_placement(growth, Resources(ranks=16, gpus=1), None, said.append) == (2, "PACK")
     assert said == [
         "warning: no node holds the 16 ranks of a trial; they run across nodes, and every step waits for the network "
         "between them"
@@ -133,7 +131,7 @@ def test_on_kuberay_max_concurrent_says_how_many_trials_nodes_are_asked_for(monk
     placed = [
         ray_session.choose_placement(AutoscalerLimits(), Resources(gpus=8, cpus=8), most, print) for most in (None, 4)
     ]
-    assert placed == [ray_session.TrialPlacement(1, "PACK"), ray_session.TrialPlacement(4, "PACK")]
+    assert placed == [(1, "PACK"), (4, "PACK")]
 
 
 @pytest.mark.parametrize(
