@@ -23,7 +23,6 @@ from platform.state.limits import SweepStopper, load_spent_gpu_seconds, record_s
 from platform.state.trial_outcomes import (
     SweepState,
     add_code_change_warnings,
-    add_recorded_trials_to_plan,
     read_sweep_state,
 )
 from platform.sweep.chosen_trials import list_trials_to_attack
@@ -149,12 +148,11 @@ def run_plan_and_report(state: SweepState, store: Storage, command: str, options
         mirror = start_mlflow_mirror(manifest.write_manifest(state, store, command), store)
         mirror.close()
     store.push_unsent_results(trial.id() for trial in plan.trials)
-    store.download_sweeps_and_results(trial.id() for trial in plan.trials)
-    plan = add_recorded_trials_to_plan(plan, store)
-    ended, total = sum(store.has_result(trial.id()) for trial in replace(state, plan=plan).remaining), len(state.done)
+    after = read_sweep_state(plan, store)
+    ended = sum(store.has_result(trial.id()) for trial in after.plan.trials if trial.id() not in state.done)
     minutes = (time.monotonic() - started) / 60
-    cli.print_line(f"{ended} of {total + state.number_to_run} trials run in {minutes:.1f} min")
-    status, left = report_end_of_sweep(plan, store, mirror), read_sweep_state(plan, store).number_to_run
+    cli.print_line(f"{ended} of {len(state.done) + state.number_to_run} trials run in {minutes:.1f} min")
+    status, left = report_end_of_sweep(after.plan, store, mirror), after.number_to_run
     if left and stopper.reason:
         return max(status, _print_stop(left, stopper))
     if left and not status:
