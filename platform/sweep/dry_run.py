@@ -49,7 +49,7 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
     how = f"{resources.precision}, compiled" if resources.compile else resources.precision
     yield f"each trial: {many}, {how}{_describe_steps(plan)}"
-    yield _describe_memory(plan)
+    yield _describe_memory(document["memory"])
     if 0 < resources.gpus < 1 and plan.largest_memory_fit:
         whole = f" of {resources.gpu_memory:g} GB" if resources.gpu_memory else ""
         each = f"{plan.largest_memory_fit[1].peak.total / 1e9:.1f} GB{whole} each"
@@ -97,15 +97,14 @@ def _describe_steps(plan: Plan) -> str:
     return f"{shown} (without a choice among them: training.eval_every={every})" if every and every >= most else shown
 
 
-def _describe_memory(plan: Plan) -> str:
-    largest = plan.largest_memory_fit
-    if largest is None:
+def _describe_memory(needs: list[dict[str, Any]]) -> str:
+    """Return what the trials need whose part of the document names most bytes."""
+    if not needs:
         return "memory: known when the model is there (its sizes are in its config.json)"
-    study, fit = largest
-    split, method, rectifier = study.rsplit("/", 2)
-    limit = "" if fit.limit is None else f" of {fit.limit / 1e9:.1f} usable"
-    kind = f"{method}, {rectifier}, {split}; ZeRO {fit.stage}, micro-batch {fit.micro_batch}"
-    return f"memory of a rank: {fit.peak.total / 1e9:.2f} GB{limit} ({kind})"
+    most = max(needs, key=lambda one: one["total_bytes"])
+    limit = "" if most["limit_bytes"] is None else f" of {most['limit_bytes'] / 1e9:.1f} usable"
+    kind = "{method}, {rectifier}, {split}; ZeRO {zero_stage}, micro-batch {micro_batch}".format(**most)
+    return f"memory of a rank: {most['total_bytes'] / 1e9:.2f} GB{limit} ({kind})"
 
 
 def _estimate_time(state: SweepState, store: Storage, slots: int) -> dict[str, Any]:
