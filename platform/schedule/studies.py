@@ -43,12 +43,21 @@ class OptunaParameterSpace:
     """A space's axes of several values, as Optuna sees them: ranges, places of ordered numbers, choices of words."""
 
     def __init__(self, space: StudySpace) -> None:
-        self.axes = {path: _order(path, axis, space.published[path]) for path, axis in space.axes.items()}
-        self.distributions = {
-            path: _distribution(path, axis)
-            for path, axis in self.axes.items()
-            if isinstance(axis, Range) or len(axis) > 1
-        }
+        self.axes: dict[str, Axis] = {}
+        """With the published value on each, each value once, numbers in rising order before all else."""
+        self.distributions: dict[str, BaseDistribution] = {}
+        for path, axis in space.axes.items():
+            if isinstance(axis, Range):
+                kind = IntDistribution if axis.has_whole_numbers else FloatDistribution
+                self.axes[path], self.distributions[path] = axis, kind(axis.low, axis.high, log=axis.log)
+                continue
+            values = list(dict.fromkeys((*axis, space.published[path])))
+            if ordered := path != "seed" and all(map(_has_order, values)):
+                values.sort(key=lambda value: (value is None, value))
+            self.axes[path] = tuple(values)
+            if len(values) > 1:
+                places = range(len(values))
+                self.distributions[path] = IntDistribution(0, places[-1]) if ordered else Unordered(places)
 
     def encode(self, trial: Trial) -> dict[str, Any]:
         """Return the parameters of a trial; what lies outside of an axis is its nearest value."""
@@ -76,26 +85,8 @@ class OptunaParameterSpace:
         return sum(min(n, 1) if isinstance(self.distributions[path], Unordered) else n for path, n in apart.items())
 
 
-def _order(path: str, axis: Axis, published: Any) -> Axis:
-    """Return an axis with its published value, each value once, numbers in rising order before all else."""
-    if isinstance(axis, Range):
-        return axis
-    values = list(dict.fromkeys((*axis, published)))
-    return tuple(sorted(values, key=lambda value: (value is None, value)) if _is_ordered(path, values) else values)
-
-
-def _is_ordered(path: str, values: Any) -> bool:
-    return path != "seed" and all(
-        value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values
-    )
-
-
-def _distribution(path: str, axis: Axis) -> BaseDistribution:
-    if not isinstance(axis, Range):
-        return IntDistribution(0, len(axis) - 1) if _is_ordered(path, axis) else Unordered(range(len(axis)))
-    if axis.has_whole_numbers:
-        return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
-    return FloatDistribution(axis.low, axis.high, log=axis.log)
+def _has_order(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 class OptunaStudy:
