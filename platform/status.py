@@ -71,11 +71,7 @@ def collect_sweep_status(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     counts = {"total": total, "done": done, "running": len(running), "failed": failed, "left": left}
     return {
         "sweep": sweep.name,
-        "hash": sweep.hash,
-        "title": sweep.title,
-        "created": sweep.created,
-        "command": sweep.command,
-        "axes": sweep.axes,
+        **sweep.model_dump(mode="json", include={"hash", "title", "created", "command", "axes"}),
         "go_on": "; ".join(
             format_resume_command(command, format_storage_option(store))
             for command in sweep.unfinished or (sweep.command,)

@@ -33,15 +33,12 @@ class ClusterFile:
 
     path: Path
     text: str
+    is_batch_script: bool
     content: dict[str, Any]
 
     @property
     def provider(self) -> dict[str, Any]:
         return _as_mapping(self.content.get("provider"))
-
-    @property
-    def is_batch_script(self) -> bool:
-        return self.text.startswith("#!") or "\n#SBATCH" in f"\n{self.text}"
 
     @property
     def is_kubernetes(self) -> bool:
@@ -51,15 +48,16 @@ class ClusterFile:
 def load_cluster_file(path: str) -> ClusterFile:
     """Read a cluster file. Raises InputError where it is missing or not YAML."""
     try:
-        file = ClusterFile(Path(path), read_text(Path(path).expanduser()), {})
-        content = {} if file.is_batch_script else parse_yaml(file.text, yaml.SafeLoader)
+        text = read_text(Path(path).expanduser())
+        is_batch_script = text.startswith("#!") or "\n#SBATCH" in f"\n{text}"
+        content = {} if is_batch_script else parse_yaml(text, yaml.SafeLoader)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise InputError(f"'{path}': {error.strerror}; name a cluster file, such as cluster.yaml") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"'{path}' is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise InputError(f"'{path}' is no cluster file: it holds no `name: value` at its top")
-    return ClusterFile(file.path, file.text, content)
+    return ClusterFile(Path(path), text, is_batch_script, content)
 
 
 def find_cluster_file_problems(file: ClusterFile) -> list[str]:
