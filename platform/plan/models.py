@@ -31,9 +31,11 @@ BASE_MODEL_ROLE = "base"
 
 
 class PlannedEvaluation(ReferenceEvaluation):
-    """An evaluation that every trial of a split is compared with, and whose it is."""
+    """An evaluation that every trial of a split is compared with, whose it is, and what it is measured against."""
 
     model: Model
+    against: str | None
+    """The id of another evaluation, TARGET_IS_OWN_REFERENCE, or nothing."""
 
 
 class ModelFinder:
@@ -53,7 +55,7 @@ class ModelFinder:
 
         def plan(as_role: str, model: Model, against: str | None) -> PlannedEvaluation:
             key = evaluation_id(model, benchmark, against, self.sweep.resources.precision)
-            return PlannedEvaluation(role=as_role, split=benchmark.split, model=model, evaluation=key)
+            return PlannedEvaluation(role=as_role, split=benchmark.split, model=model, evaluation=key, against=against)
 
         first = [plan("retain", retain, None)] if retain else []
         itself = TARGET_IS_OWN_REFERENCE if self.kind.REFERENCE == "original" else None

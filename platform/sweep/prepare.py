@@ -12,9 +12,7 @@ from ray.train import TrainingFailedError
 from platform.plan.plan import Plan
 from platform.state.lock import call_periodically_in_thread
 from platform.state.trial_outcomes import SweepState, read_target_evaluations, read_target_utilities
-from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.benchmarks.base import TARGET_IS_OWN_REFERENCE
 from trainables.benchmarks.own import kept_answers
 from trainables.benchmarks.own.row_files import are_model_answers_ready
 from trainables.common.errors import last_line_of_error
@@ -80,9 +78,6 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
     """Evaluate the models first that the others are measured against; a baseline may fail."""
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
     make: Any = ray.remote(shared_artifacts.ensure_evaluation).options(num_cpus=1, num_gpus=resources.gpus)
-    first = benchmarks.get_benchmark(plan.sweep.benchmark.name).REFERENCE
-    itself = TARGET_IS_OWN_REFERENCE if first == "original" else None
-    measured = {ref.split: ref.evaluation for ref in plan.references if ref.role == first}
     for role in ("retain", "original", RETRAINED, "baseline"):
         made = {}
         for ref in (ref for ref in plan.references if ref.role == role):
@@ -91,8 +86,7 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
             ):
                 continue
             print_line(f"evaluating the {role} model on {ref.split} (once)")
-            against = itself if role == first else measured.get(ref.split)
-            task = make.remote(ref.model, plan.benchmarks[ref.split], against, store.location, resources)
+            task = make.remote(ref.model, plan.benchmarks[ref.split], ref.against, store.location, resources)
             made[task] = ref.evaluation, f"the {role} model is evaluated on {ref.split}"
         try:
             _wait_for(made, store, print_line)
