@@ -37,11 +37,6 @@ class Plan:
     """The studies that `--only` leaves out."""
 
     @property
-    def largest_memory_fit(self) -> tuple[str, MemoryFit] | None:
-        """Return the study whose trials need most, and what they need."""
-        return max(self.needs.items(), key=lambda need: need[1].peak.total, default=None)
-
-    @property
     def name(self) -> str:
         return f"{self.sweep.name}-{self.hash}"
 

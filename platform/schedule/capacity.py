@@ -142,12 +142,13 @@ def choose_gpu_share(plan: Plan, address: str | None) -> Resources:
     Trials keep their micro-batch; there are CPUs and memory of this machine for all of them, and no more than there are
     trials. A cluster's GPUs, and those of unknown memory, stay whole.
     """
-    wanted, largest, gpus = plan.sweep.resources, plan.largest_memory_fit, count_local_gpus() or 1
+    wanted, gpus = plan.sweep.resources, count_local_gpus() or 1
+    largest = max(plan.needs.values(), key=lambda fit: fit.peak.total, default=None)
     name, most = wanted.gpu_name or find_local_gpu_name(), 1.0
     size = wanted.gpu_memory or (GPU_DATA_SHEETS[name]["memory"] / 1e9 if name else None)
     if size and largest and plan.shape and wanted.ranks == 1 and resolve_ray_address(address) == LOCAL_RAY:
         memory = USABLE_HOST_MEMORY_SHARE * read_usable_machine_memory() / gpus
         room = memory / (HOST_BYTES_PER_GPU_TRIAL + 2 * WEIGHT_BYTES[wanted.precision] * plan.shape.parameter_count)
         cpus, trials = count_usable_cpus() / gpus / max(TRIAL_CPUS, wanted.cpus), -(-sum(plan.planned.values()) // gpus)
-        most = min(MAX_TRIALS_PER_GPU, USABLE_SHARE * size * 1e9 / largest[1].least, cpus, room, trials)
+        most = min(MAX_TRIALS_PER_GPU, USABLE_SHARE * size * 1e9 / largest.least, cpus, room, trials)
     return wanted.model_copy(update={"share_gpus": False, "gpus": 1 / max(1, int(most))})

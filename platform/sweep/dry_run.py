@@ -49,10 +49,11 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
     how = f"{resources.precision}, compiled" if resources.compile else resources.precision
     yield f"each trial: {many}, {how}{_describe_steps(plan)}"
-    yield _describe_memory(document["memory"])
-    if 0 < resources.gpus < 1 and plan.largest_memory_fit:
+    most = max(document["memory"], key=lambda one: one["total_bytes"], default=None)
+    yield _describe_memory(most)
+    if 0 < resources.gpus < 1 and most:
         whole = f" of {resources.gpu_memory:g} GB" if resources.gpu_memory else ""
-        each = f"{plan.largest_memory_fit[1].peak.total / 1e9:.1f} GB{whole} each"
+        each = f"{most['total_bytes'] / 1e9:.1f} GB{whole} each"
         yield f"{format_count(int(1 / resources.gpus + TOLERANCE), 'trial')} run side by side on each GPU ({each})"
     if document["seconds"] is not None:
         hours = f"{format_hours(document['gpu_hours'])} GPU-hours in all, " if document["gpu_hours"] else ""
@@ -97,11 +98,10 @@ def _describe_steps(plan: Plan) -> str:
     return f"{shown} (without a choice among them: training.eval_every={every})" if every and every >= most else shown
 
 
-def _describe_memory(needs: list[dict[str, Any]]) -> str:
-    """Return what the trials need whose part of the document names most bytes."""
-    if not needs:
+def _describe_memory(most: dict[str, Any] | None) -> str:
+    """Return what the trials need that need most."""
+    if most is None:
         return "memory: known when the model is there (its sizes are in its config.json)"
-    most = max(needs, key=lambda one: one["total_bytes"])
     limit = "" if most["limit_bytes"] is None else f" of {most['limit_bytes'] / 1e9:.1f} usable"
     kind = "{method}, {rectifier}, {split}; ZeRO {zero_stage}, micro-batch {micro_batch}".format(**most)
     return f"memory of a rank: {most['total_bytes'] / 1e9:.2f} GB{limit} ({kind})"

@@ -74,7 +74,7 @@ def test_another_backbone_brings_its_template_rate_and_models(store: Storage) ->
     assert values(plan, "target.path") == {"open-unlearning/tofu_Llama-3.2-1B-Instruct_full"}
     assert values(plan, "benchmark.template") == {"llama3"}
     assert values(plan, "training.lr") == {3e-5}
-    assert plan.largest_memory_fit is not None
+    assert plan.needs
     other = plan_named("tofu_llama", store, "backbone=Phi-1.5")
     assert values(other, "training.lr") == {2e-5}
 

@@ -113,7 +113,7 @@ def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], s
     assert first.startswith("model somebody/a-model from the hub; without a network")
     assert download.startswith("  hf download somebody/a-model (where there is a network")
     assert download.endswith(", or --set target=DIR")
-    assert found.largest_memory_fit is None
+    assert not found.needs
 
 
 def test_files_may_move_and_must_not_change(
