@@ -54,17 +54,11 @@ def count_ranks_that_fit(node: NodeKind, wanted: Resources) -> int:
     return min(count, int(node.gpus / wanted.gpus + TOLERANCE)) if wanted.gpus else count
 
 
-def trial_fits_on_one_node(kinds: Iterable[NodeKind], wanted: Resources) -> bool:
-    """Return whether some node holds all ranks of a trial."""
-    return any(kind.most and count_ranks_that_fit(kind, wanted) >= wanted.ranks for kind in kinds)
-
-
-def count_parallel_trials(kinds: Sequence[NodeKind], wanted: Resources) -> int:
-    """Return how many trials all nodes hold at a time: each on one node if some node holds one, else across nodes."""
+def count_parallel_trials(kinds: Sequence[NodeKind], wanted: Resources) -> tuple[int, bool]:
+    """Return how many trials all nodes hold at a time, and whether each is on one node: else none holds all ranks."""
     each = [(kind.most, count_ranks_that_fit(kind, wanted)) for kind in kinds]
-    if trial_fits_on_one_node(kinds, wanted):
-        return sum(most * (ranks // wanted.ranks) for most, ranks in each)
-    return sum(most * ranks for most, ranks in each) // wanted.ranks
+    packed = sum(most * (ranks // wanted.ranks) for most, ranks in each)
+    return packed or sum(most * ranks for most, ranks in each) // wanted.ranks, packed > 0
 
 
 def list_node_kinds(nodes: Iterable[Mapping[str, Any]], growth: AutoscalerLimits) -> list[NodeKind]:
@@ -132,7 +126,8 @@ def describe_missing_cpus_and_gpus(wanted: Resources, address: str | None) -> li
 def estimate_parallel_trials(wanted: Resources, trials: int, max_concurrent: int | None, address: str | None) -> int:
     """Return how many of `trials` run at a time at least: a cluster's size is not known before it is asked."""
     here = NodeKind(count_usable_cpus(), count_local_gpus(), 1)
-    count = count_parallel_trials([here], wanted) if resolve_ray_address(address) == LOCAL_RAY else max_concurrent or 1
+    alone = resolve_ray_address(address) == LOCAL_RAY
+    count = count_parallel_trials([here], wanted)[0] if alone else max_concurrent or 1
     return max(1, min(count, max_concurrent or count, trials))
 
 
