@@ -18,6 +18,7 @@ from platform.sweep.chosen_trials import WeightDeleter
 from platform.tracking.mirror import MlflowMirror
 from trainables import benchmarks
 from trainables.common.cli import escape_controls
+from trainables.common.redaction import redact
 from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
 from trainables.storage.file_names import EVALUATED_STATUSES, FAILED_STATUSES, LOST
@@ -75,7 +76,8 @@ class ProgressScreen:
             self.bars.start()
 
     def print_line(self, text: str) -> None:
-        self.bars.console.print(escape_controls(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
+        shown = escape_controls(redact(text))
+        self.bars.console.print(shown, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def show(self, counts: SweepProgress, store: Storage, *, last: bool = False) -> None:
         """Show where the sweep stands, if it is time to."""

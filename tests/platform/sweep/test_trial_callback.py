@@ -172,11 +172,11 @@ def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.Monkey
     screen.show(SWEEP, store)
     monkeypatch.setattr(trial_callback, "PLAIN_LINE_SECONDS", 99.0)
     screen.show(SweepProgress("tiny", total=10, slots=2, done=10), store, last=True)
-    screen.print_line("[bold] :smile: longer than the window is wide")
+    screen.print_line("[bold] :smile: longer than http://me:secret@window is wide")
     assert out.getvalue().splitlines() == [
         "done 3 | running 1 | failed 0 | left 16",
         "done 3 | running 1 | failed 0 | left 16 | this one: training, step 5/20, for 20 s, about 45 s left",
         "done 3 | running 1 | failed 0 | left 16 | this one: training, step 5/20, for 20 s, about 45 s left; at last",
         "done 10 | running 0 | failed 0 | left 0",
-        "[bold] :smile: longer than the window is wide",
+        "[bold] :smile: longer than http://***@window is wide",
     ]
