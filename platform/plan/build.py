@@ -200,7 +200,8 @@ def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: SplitR
         warnings += odd
     problems.found = list(dict.fromkeys(problems.found))
     problems.raise_if_any()
-    return tuple(dict.fromkeys(warnings))
+    rows = (kinds.get_benchmark(one.name).warn_about_rows(one) for one in benchmarks.values())
+    return tuple(dict.fromkeys(filter(None, (*rows, *warnings))))
 
 
 def _check_trials(

@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from platform.plan.plan import Plan
-from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common import fingerprints, provenance
 from trainables.common.wording import format_count
@@ -70,10 +69,7 @@ class SweepState:
 
     def warning(self) -> str | None:
         """Return in one line what is odd in the rows and what other code made; None if nothing."""
-        rows = dict.fromkeys(
-            benchmarks.get_benchmark(one.name).warn_about_rows(one) for one in self.plan.benchmarks.values()
-        )
-        return ". ".join(filter(None, [*rows, *self.plan.warnings, *self.warnings])) or None
+        return ". ".join((*self.plan.warnings, *self.warnings)) or None
 
 
 def read_sweep_state(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:

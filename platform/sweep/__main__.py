@@ -81,9 +81,8 @@ def main(
         return _print_sweeps(as_json)
     settings = [*(set_ or []), *([] if seeds is None else [f"seed={_list_seeds(seeds)}"])]
     sweep = _find_sweep(name)
-    strategy = strategy or sweep.strategy
     options = StartOptions(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason, minutes)
-    options.check(strategy, trials, cluster)
+    options.check(strategy or sweep.strategy, trials, cluster)
     if cluster is not None:
         from platform.cluster import submit
 
