@@ -48,7 +48,7 @@ class OptunaParameterSpace:
         self.distributions: dict[str, BaseDistribution] = {}
         for path, axis in space.axes.items():
             if isinstance(axis, Range):
-                kind = IntDistribution if axis.has_whole_numbers else FloatDistribution
+                kind: Any = IntDistribution if axis.has_whole_numbers else FloatDistribution
                 self.axes[path], self.distributions[path] = axis, kind(axis.low, axis.high, log=axis.log)
                 continue
             values = list(dict.fromkeys((*axis, space.published[path])))

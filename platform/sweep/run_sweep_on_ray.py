@@ -171,7 +171,8 @@ class TrialQueue(Searcher):
         begin: Callable[[Trial], None] = lambda trial: None,
     ) -> None:
         super().__init__()
-        self.studies, self.shared, self.stop_reason, self.begin = list(studies), shared, stop_reason, begin
+        self.studies: list[Any] = list(studies)
+        self.shared, self.stop_reason, self.begin = shared, stop_reason, begin
         self.owner: dict[str, tuple[FixedOrder | OptunaStudy, str]] = {}
 
     def take_next_trial(self, trial_id: str) -> Trial | None:
