@@ -10,9 +10,7 @@ def _muse(corpus: str) -> tuple[tuple[str, Model], ...]:
     return tuple((role, Model(path=path, tokenizer="meta-llama/Llama-2-7b-hf")) for role, path in found.items())
 
 
-LLAMA_7B_SHAPE = ModelShape(
-    hidden=4096, layers=32, heads=32, kv_heads=32, head_size=128, intermediate=11008, vocabulary=32000
-)
+LLAMA_7B_SHAPE = ModelShape(hidden=4096, layers=32, heads=32, intermediate=11008, vocabulary=32000)
 
 LLAMA2_7B_CHAT = make_tofu_backbone(
     "meta-llama/Llama-2-7b-chat-hf",
@@ -31,25 +29,19 @@ LLAMA2_7B_MUSE_NEWS = Backbone(
 LLAMA32_1B = make_tofu_backbone(
     "meta-llama/Llama-3.2-1B-Instruct",
     template="llama3",
-    shape=ModelShape(
-        hidden=2048, layers=16, heads=32, kv_heads=8, head_size=64, intermediate=8192, vocabulary=128256, tied=True
-    ),
+    shape=ModelShape(hidden=2048, layers=16, heads=32, kv_heads=8, intermediate=8192, vocabulary=128256, tied=True),
     open_unlearning=True,
 )
 LLAMA32_3B = make_tofu_backbone(
     "meta-llama/Llama-3.2-3B-Instruct",
     template="llama3",
-    shape=ModelShape(
-        hidden=3072, layers=28, heads=24, kv_heads=8, head_size=128, intermediate=8192, vocabulary=128256, tied=True
-    ),
+    shape=ModelShape(hidden=3072, layers=28, heads=24, kv_heads=8, intermediate=8192, vocabulary=128256, tied=True),
     open_unlearning=True,
 )
 LLAMA31_8B = make_tofu_backbone(
     "meta-llama/Llama-3.1-8B-Instruct",
     template="llama3",
-    shape=ModelShape(
-        hidden=4096, layers=32, heads=32, kv_heads=8, head_size=128, intermediate=14336, vocabulary=128256
-    ),
+    shape=ModelShape(hidden=4096, layers=32, heads=32, kv_heads=8, intermediate=14336, vocabulary=128256),
     open_unlearning=True,
 )
 
@@ -58,9 +50,7 @@ PHI_1_5 = make_tofu_backbone(
     name="Phi-1.5",
     lr=2e-5,
     template="phi",
-    shape=ModelShape(
-        hidden=2048, layers=24, heads=32, kv_heads=32, head_size=64, intermediate=8192, vocabulary=51200, gated=False
-    ),
+    shape=ModelShape(hidden=2048, layers=24, heads=32, intermediate=8192, vocabulary=51200, gated=False),
 )
 """TOFU's authors published a target model (locuslab/tofu_ft_phi-1.5, without a tokenizer) and no retain model, so both
 are fine-tuned here from one base by one recipe: --set target= takes another target model."""
@@ -69,7 +59,7 @@ ZEPHYR_7B = Backbone(
     name="Zephyr-7B-beta",
     base=Model(path="HuggingFaceH4/zephyr-7b-beta"),
     template="zephyr",
-    shape=ModelShape(hidden=4096, layers=32, heads=32, kv_heads=8, head_size=128, intermediate=14336, vocabulary=32000),
+    shape=ModelShape(hidden=4096, layers=32, heads=32, kv_heads=8, intermediate=14336, vocabulary=32000),
     lr=4e-6,
 )
 """WMDP's target model is the base itself: nothing is fine-tuned, and there is no retain model."""
@@ -84,31 +74,23 @@ GEMMA3_1B = make_tofu_backbone(
 QWEN25_1B5 = make_tofu_backbone(
     "Qwen/Qwen2.5-1.5B-Instruct",
     template="qwen",
-    shape=ModelShape(
-        hidden=1536, layers=28, heads=12, kv_heads=2, head_size=128, intermediate=8960, vocabulary=151936, tied=True
-    ),
+    shape=ModelShape(hidden=1536, layers=28, heads=12, kv_heads=2, intermediate=8960, vocabulary=151936, tied=True),
 )
 QWEN3_1B7 = make_tofu_backbone(
     "Qwen/Qwen3-1.7B",
     template="chat",
-    shape=ModelShape(
-        hidden=2048, layers=28, heads=16, kv_heads=8, head_size=128, intermediate=6144, vocabulary=151936, tied=True
-    ),
+    shape=ModelShape(hidden=2048, layers=28, heads=16, kv_heads=8, intermediate=6144, vocabulary=151936, tied=True),
 )
 SMOLLM2_1B7 = make_tofu_backbone(
     "HuggingFaceTB/SmolLM2-1.7B-Instruct",
     template="chat",
-    shape=ModelShape(
-        hidden=2048, layers=24, heads=32, kv_heads=32, head_size=64, intermediate=8192, vocabulary=49152, tied=True
-    ),
+    shape=ModelShape(hidden=2048, layers=24, heads=32, intermediate=8192, vocabulary=49152, tied=True),
 )
 SMOLLM2_135M = make_tofu_backbone(
     "HuggingFaceTB/SmolLM2-135M-Instruct",
     lr=3e-5,
     template="chat",
-    shape=ModelShape(
-        hidden=576, layers=30, heads=9, kv_heads=3, head_size=64, intermediate=1536, vocabulary=49152, tied=True
-    ),
+    shape=ModelShape(hidden=576, layers=30, heads=9, kv_heads=3, intermediate=1536, vocabulary=49152, tied=True),
     finetuning=Training(lr=2e-4, epochs=3, batch_size=8, schedule="linear", warmup_epochs=1, weight_decay=0.01),
     finetuning_answers=True,
 )

@@ -51,13 +51,13 @@ class Model(FrozenSettings):
 
 
 class ModelShape(FrozenSettings):
-    """Sizes of a decoder, which decide its memory and time."""
+    """Sizes of a decoder, which decide its memory and time. By default heads share neither keys nor columns."""
 
     hidden: int
     layers: int
     heads: int
-    kv_heads: int
-    head_size: int
+    kv_heads: int = Field(default_factory=lambda sizes: sizes["heads"])
+    head_size: int = Field(default_factory=lambda sizes: sizes["hidden"] // sizes["heads"])
     intermediate: int
     vocabulary: int
     gated: bool = True
