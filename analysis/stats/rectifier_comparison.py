@@ -81,19 +81,13 @@ class RectifierComparison:
         return math.nan if math.isnan(row["p"]) else significance.find_change_direction(row, goal, clear=clear)
 
     def _compare(self, plain: pd.DataFrame, other: pd.DataFrame, goal: Goal) -> dict[str, Any]:
-        row = significance.compare_sides_by_seed(plain, other, goal, self.results.goals.retention, self._resampled)
+        kept, resampled = self.results.goals.retention, self.results.bootstrapped_utilities
+        row = significance.compare_sides_by_seed(plain, other, goal, kept, resampled)
         test = significance.bootstrap_paired_differences if self.has_several else significance.paired_t_test
         row |= test(row["gains"])
         seeds = plain[goal.metric].dropna().index.intersection(other[goal.metric].dropna().index)
         below = plain.loc[seeds, "below"] | other.loc[seeds, "below"]
         return row | {"below": 0 if goal.metric.startswith(FQ_AT_PREFIX) else int(below.sum())}
-
-    @cached_property
-    def _resampled(self) -> dict[str, significance.Array]:
-        results, known = self.results, self.results.bootstrapped_utilities
-        compared = [key for key in self.values["id"] if key not in known]
-        trials = results.runs.loc[results.runs["id"].isin(compared)].dropna(subset=[results.goals.retention.metric])
-        return known | significance.bootstrap_trial_utilities(trials, results.store, results.rule.halves)
 
     @cached_property
     def step_seconds(self) -> pd.DataFrame:
