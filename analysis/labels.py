@@ -1,5 +1,6 @@
 """What methods, rectifiers, splits, settings and goals are called in tables, figures and texts."""
 
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,8 @@ REFERENCE_NOTES = {
     "retain": "a model trained without the rows to forget",
     "baseline": "a model that never saw the rows to forget",
 }
+NAME_ORDERS = {"method": [*REFERENCE_LABELS, *METHODS], "rectifier": RECTIFIERS, "rectifier.name": RECTIFIERS}
+"""The order of names in tables, figures and legends, by the column that holds them."""
 TASK_VECTOR_METHODS = tuple(sorted(name for name, row in METHODS.items() if row.strength))
 """Methods that move the original model along a direction, as far as a strength says: stg of TRU, strength of TV."""
 BEST_DIRECTION_ARROWS = {"highest": " ↑", "lowest": " ↓", None: ""}
@@ -57,7 +60,7 @@ def format_table_row_label(method: str, rectifier: str) -> str:
 
 def order_methods(methods: Iterable[str]) -> list[str]:
     """Return methods, each once: reference models, those of METHODS in its order, others by name."""
-    return order_names(methods, [*REFERENCE_LABELS, *METHODS])
+    return order_names(methods, NAME_ORDERS["method"])
 
 
 def order_rectifiers(rectifiers: Iterable[str]) -> list[str]:
@@ -69,6 +72,17 @@ def order_names(names: Iterable[str], order: Iterable[str]) -> list[str]:
     """Return names, each once: those of `order` in its order, others by name."""
     known = list(order)
     return sorted(set(names), key=lambda name: (known.index(name) if name in known else len(known), name))
+
+
+def order_settings(settings: Iterable[str]) -> list[str]:
+    """Return texts of gamma or tau, each once, by their numbers; `none` and an empty one last."""
+    return sorted(set(settings), key=lambda text: math.inf if text in ("", "none") else float(text))
+
+
+def rank_values(column: pd.Series, orders: Mapping[str, Iterable[str]] = NAME_ORDERS) -> pd.Series:
+    """Return each value's place in the order that its column has in `orders`, as a key of sorting; others are last."""
+    names = order_names(column.dropna().unique(), orders.get(str(column.name), ()))
+    return column.map({name: place for place, name in enumerate(names)})
 
 
 def format_forget_split(split: str) -> str:

@@ -183,9 +183,7 @@ def draw_gamma_tau_sensitivity(points: pd.DataFrame) -> Figure:
     figure, grid = style.make_panels(len(metrics), len(places), 3.4, 1.85, sharex="col", sharey="row")
     for panels, (title, here) in zip(grid.T, places, strict=True):
         here = here.assign(setting=here["setting"].map(labels.normalise_gamma_tau, na_action="ignore"))
-        found = set(here["setting"].dropna())
-        ordered = sorted(found, key=lambda text: math.inf if text == "none" else float(text))
-        ticks = {text: place for place, text in enumerate(ordered)}
+        ticks = {text: place for place, text in enumerate(labels.order_settings(here["setting"].dropna()))}
         panels[-1].set_xticks(range(len(ticks)), list(ticks), fontsize=7, rotation=90 if len(ticks) > 9 else 0)
         for axes, metric in zip(panels, metrics, strict=True):
             _draw_curves(axes, here.loc[here["metric"] == metric.metric], ticks)

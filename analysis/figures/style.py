@@ -1,5 +1,6 @@
 """What all figures share: rows, panels, colours, markers, legends, sizes for print, and how they are written."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis import paper
-from analysis.labels import REFERENCE_LABELS, format_forget_split, list_goals_of_benchmark, order_methods, order_names
+from analysis import labels, paper
+from analysis.labels import REFERENCE_LABELS, format_forget_split, list_goals_of_benchmark, order_names
 from analysis.stats.sweep_results import RUNS_TABLE_NAME
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import METHODS, RECTIFIERS
@@ -148,11 +149,6 @@ def split_points_by_panel(points: pd.DataFrame) -> list[tuple[str, pd.DataFrame]
 
 def sort_points_in_table_order(points: pd.DataFrame, *by: str) -> pd.DataFrame:
     """Return the rows by source and place, by metric as tables have these, by method, and by these columns."""
-    metrics = [goal.metric for goal in list_measured_goals(points)]
-    orders = {"metric": metrics, "method": order_methods(points["method"])}
-
-    def rank(column: pd.Series) -> pd.Series:
-        return column.map(orders[str(column.name)].index) if column.name in orders else column
-
-    keys = ["source", "backbone", "split", *orders, *by]
-    return points.sort_values(keys, key=rank, kind="stable", ignore_index=True)
+    orders = labels.NAME_ORDERS | {"metric": [goal.metric for goal in list_measured_goals(points)]}
+    keys = ["source", "backbone", "split", "metric", "method", *by]
+    return points.sort_values(keys, key=partial(labels.rank_values, orders=orders), kind="stable", ignore_index=True)

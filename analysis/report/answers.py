@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 import vl_convert
 
-from analysis.labels import DASH, REFERENCE_LABELS, describe_method, format_forget_split, goal_axis_title
+from analysis.labels import DASH, REFERENCE_LABELS, describe_method, format_forget_split, goal_axis_title, rank_values
 from analysis.load.trials import evaluated, read_trial_parquet
 from analysis.report.page import PageTable, Section, save_frame_as_csv
-from analysis.stats.chosen_settings import SHORT_NAMES, pick_setting_by_rule, rank_by_label_order
+from analysis.stats.chosen_settings import SHORT_NAMES, pick_setting_by_rule
 from analysis.stats.sweep_results import SweepResults
 from analysis.tables.detail_tables import tabulate_trials
 from analysis.tables.printing import format_number
@@ -163,7 +163,7 @@ def tabulate_request_sequence(results: SweepResults) -> pd.DataFrame:
             for name, value in ((EARLIER_REQUESTS_NOW, row), (EARLIER_REQUESTS_AT_END, then)):
                 total = sum(counts[split] * value[split] for split in before)
                 means.loc[place, name] = total / weights if before else math.nan
-    return means.sort_values([*METHOD_AND_RECTIFIER_COLUMNS, "number"], key=rank_by_label_order, ignore_index=True)
+    return means.sort_values([*METHOD_AND_RECTIFIER_COLUMNS, "number"], key=rank_values, ignore_index=True)
 
 
 def write_request_sequence_section(results: SweepResults, folder: Path) -> list[Section]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.labels import Goals, find_goals_of_runs, format_setting_value, order_methods, order_rectifiers
+from analysis.labels import Goals, find_goals_of_runs, format_setting_value, rank_values
 from analysis.load.trials import CHOICE_VALUE_COLUMNS, STRENGTH_COLUMNS, evaluated, settings
 from trainables.benchmarks.selection import Candidate, average_over_seeds, describe_rule, pick_best_candidate
 from trainables.config.settings import Selection
@@ -113,14 +113,7 @@ def pick_setting_by_rule(study: pd.DataFrame, rule: Selection) -> pd.DataFrame:
 
 def sort_by_study(frame: pd.DataFrame) -> pd.DataFrame:
     """Sort by split, then by the order of methods and of rectifiers in `labels`."""
-    return frame.sort_values(STUDY_KEY_COLUMNS, key=rank_by_label_order, kind="stable", ignore_index=True)
-
-
-def rank_by_label_order(column: pd.Series) -> pd.Series:
-    """Return each value's place: methods and rectifiers in the order of `labels`, others by themselves."""
-    orders = {"method": order_methods, "rectifier": order_rectifiers, "rectifier.name": order_rectifiers}
-    names = orders.get(str(column.name), sorted)(column.dropna().unique())
-    return column.map({name: place for place, name in enumerate(names)})
+    return frame.sort_values(STUDY_KEY_COLUMNS, key=rank_values, kind="stable", ignore_index=True)
 
 
 def list_varied_settings(runs: pd.DataFrame) -> list[str]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from analysis import labels, paper
 from analysis.stats.sweep_results import RUNS_TABLE_NAME, UWC_CHECK_METRICS, SweepResults, join_sweep_frames
 from analysis.tables.printing import PrintedTable, TableCell, format_number_by_spec, to_latex, to_markdown
 from analysis.tables.table_definitions import LAYOUTS, Layout, find_or_make_uwc_layout
-from trainables.config.method_tables import METHODS, RECTIFIERS
+from trainables.config.method_tables import METHODS
 from trainables.storage.folder_storage import resolve_path_inside
 
 ROW_KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
@@ -215,19 +216,10 @@ def make_printed_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> Printe
 
 def _sort_keys(keys: pd.DataFrame, layout: Layout) -> list[tuple[str, ...]]:
     """Return the different rows in the order of the table: as its layout names things, others below."""
-    orders: dict[str, Any] = {
-        "backbone": layout.sweeps,
-        "method": [*labels.REFERENCE_LABELS, *layout.methods, *METHODS],
-        "rectifier": RECTIFIERS,
-        "metric": layout.metrics,
-    }
-
-    def rank(column: pd.Series) -> pd.Series:
-        if column.name == "setting":
-            return pd.Series(pd.to_numeric(column, errors="coerce")).fillna(math.inf)
-        return column.map(labels.order_names(column, orders.get(str(column.name), ())).index)
-
-    ordered = keys.drop_duplicates().sort_values(list(keys), key=rank)
+    orders: dict[str, Any] = labels.NAME_ORDERS | {"backbone": layout.sweeps, "metric": layout.metrics}
+    orders["method"] = [*labels.REFERENCE_LABELS, *layout.methods, *METHODS]
+    orders["setting"] = labels.order_settings(keys.get("setting", ()))
+    ordered = keys.drop_duplicates().sort_values(list(keys), key=partial(labels.rank_values, orders=orders))
     return list(ordered.itertuples(index=False, name=None))
 
 
