@@ -20,12 +20,11 @@ from analysis.report.answers import (
     write_own_rows_parts,
     write_request_sequence_section,
 )
-from analysis.report.page import PageTable, Section, catch_report_write_errors, save_frame_as_csv, write_page
-from analysis.report.sections import list_table_items
+from analysis.report.page import Section, catch_report_write_errors, save_frame_as_csv, write_page
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.sweep_results import SweepResults, join_sweep_frames, read_sweep_results
 from analysis.tables.paper_tables import FilledTable, fill_table, list_tables_of_sweep
-from analysis.tables.printing import to_markdown
+from analysis.tables.printing import PrintedTable, to_markdown
 from analysis.tables.table_definitions import LAYOUTS, make_main_layout
 from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError, suggest_name
@@ -89,7 +88,7 @@ def _write_single(results: SweepResults, sweep: SweepFile, folder: Path, both: b
     differences = verdict.tabulate_rectifier_differences(comparison)
     if len(differences):
         note = verdict.SIGN_FLIP_TEST_NOTE if comparison.has_several else verdict.CLEAR_DIFFERENCE_NOTE
-        opened.append(Section("What a rectifier changes", (PageTable(differences, note),)))
+        opened.append(Section("What a rectifier changes", (PrintedTable(differences, (note,)),)))
         said += ["", differences.to_markdown(index=False, disable_numparse=True)]
     if others:
         opened.append(Section("Every trial", figures=others))
@@ -136,7 +135,7 @@ def _write_several(
             frame = join_sweep_frames({label: one.tidy_frame for label, one in here.items()})
             filled = [fill_table(make_main_layout(next(iter(here.values()))), frame)]
             filled[0].save(folder / "tables")
-        parts.append(Section(benchmark.upper(), list_table_items(filled), drawn))
+        parts.append(Section(benchmark.upper(), [sheet.table for sheet in filled], drawn))
         sheets += filled
     _write_texts(folder / "tables/several.md", lead, sheets)
     commands = [*(typed for sweep in sweeps.values() for typed in sweep.commands), command]
@@ -144,7 +143,7 @@ def _write_several(
 
 
 def _write_texts(path: Path, lead: Iterable[str], sheets: Iterable[FilledTable]) -> None:
-    tables = [f"## {sheet.layout.caption}\n\n{to_markdown(sheet.table)}" for sheet in sheets]
+    tables = [f"## {sheet.table.title}\n\n{to_markdown(sheet.table)}" for sheet in sheets]
     path.write_text("\n\n".join([*lead, *tables]), encoding="utf-8")
 
 
@@ -172,7 +171,7 @@ def write_published_numbers_report(names: Sequence[str], storage: str | Path, ou
         for sheet in sheets:
             sheet.save(folder / "tables")
         _write_texts(folder / "tables/paper.md", lead, sheets)
-        opened = [Section("", list_table_items(sheets))]
+        opened = [Section("", [sheet.table for sheet in sheets])]
         write_page(folder, title=f"{join_names(sweeps)}: the paper's tables", lead=lead, opened=opened)
     return folder
 

@@ -13,11 +13,11 @@ import vl_convert
 
 from analysis.labels import DASH, REFERENCE_LABELS, describe_method, format_forget_split, goal_axis_title, rank_values
 from analysis.load.trials import evaluated, read_trial_parquet
-from analysis.report.page import PageTable, Section, save_frame_as_csv
+from analysis.report.page import Section, save_frame_as_csv
 from analysis.stats.chosen_settings import SHORT_NAMES, pick_setting_by_rule
 from analysis.stats.sweep_results import SweepResults
 from analysis.tables.detail_tables import tabulate_trials
-from analysis.tables.printing import format_number
+from analysis.tables.printing import PrintedTable, format_number
 from trainables.benchmarks import get_benchmark
 from trainables.benchmarks.own.kept_answers import SETS_TO_KEEP
 from trainables.benchmarks.selection import choose_and_judge_trial
@@ -45,7 +45,7 @@ DARK_CSS = (
 """The picture's colours where a person's screen is dark: lightness turned round, hues kept."""
 
 
-def write_own_rows_parts(results: SweepResults, folder: Path) -> tuple[list[str], list[PageTable], list[Section]]:
+def write_own_rows_parts(results: SweepResults, folder: Path) -> tuple[list[str], list[PrintedTable], list[Section]]:
     """Write tables/forget_rows.csv; return what to ship, its table and the rows it still says; all may be empty."""
     store, runs = results.store, results.runs.loc[evaluated(results.runs)]
     if results.goals.benchmark != "own" or runs.empty:
@@ -70,8 +70,8 @@ def write_own_rows_parts(results: SweepResults, folder: Path) -> tuple[list[str]
     shown: Any = rows.loc[rows["said_any"] > 0].head(MAX_SAID_ROWS_SHOWN)
     caption = "Rows are numbered as in the forget file; tables/forget_rows.csv has every measured one."
     listed = shown.map(format_number).assign(row=shown["row"].astype(str)).rename(columns=COLUMN_HEADS)
-    still = Section("Which rows are still said", (PageTable(listed, caption),))
-    item = PageTable(compare_models(results, [before, trial, unseen]), title=f"Before and after trial {trial['id']}")
+    still = Section("Which rows are still said", (PrintedTable(listed, (caption,)),))
+    item = PrintedTable(compare_models(results, [before, trial, unseen]), title=f"Before and after trial {trial['id']}")
     step = "" if pd.isna(trial["chosen_step"]) else f", step {trial['chosen_step']:g}"
     side = describe_method(trial["method"], trial["rectifier.name"]).replace("w/", "with")
     named = f"trial {trial['id']} ({side}, seed {trial['seed']:g}{step})"
@@ -80,7 +80,7 @@ def write_own_rows_parts(results: SweepResults, folder: Path) -> tuple[list[str]
     told = "Step 0 is the target model, measured whole; a later step may be a look at fewer rows of each set."
     ended = result.get("training", {}).get("ended")
     notes = [f"Training ended early: {ended}."] * bool(ended) + describe_kept_rows_not_said(measured)
-    items = [item, PageTable(steps, told, f"Trial {trial['id']} step by step")] if len(steps) > 1 else [item]
+    items = [item, PrintedTable(steps, (told,), f"Trial {trial['id']} step by step")] if len(steps) > 1 else [item]
     return [verdict.describe(named), export, *notes], items, [still] * bool(len(shown))
 
 
@@ -182,7 +182,7 @@ def write_request_sequence_section(results: SweepResults, folder: Path) -> list[
     for name, head in shown.items():
         table[head] = points[name].map(format_number)
     caption = "Means over seeds. Original: the model before the first request, asked for the same rows."
-    return [Section("Request by request", (PageTable(table, caption),))]
+    return [Section("Request by request", (PrintedTable(table, (caption,)),))]
 
 
 def read_first_answers(store: Storage, folder: Path) -> pd.DataFrame:
@@ -214,7 +214,7 @@ def make_before_after_section(results: SweepResults) -> list[Section]:
         if len(table):
             heads = ["", "Question", "Original model", describe_method(row["method"], row["rectifier.name"])]
             items.append(
-                PageTable(table.set_axis(heads, axis="columns"), ANSWERS_CAPTION, format_forget_split(str(split)))
+                PrintedTable(table.set_axis(heads, axis="columns"), (ANSWERS_CAPTION,), format_forget_split(str(split)))
             )
     return [Section("Before and after", tuple(items))] if items else []
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import jinja2
 import pandas as pd
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from analysis.figures.style import save_figure_and_points
@@ -28,31 +27,11 @@ class SavedFigure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PageTable:
-    """A table of the page: a printed one, or a frame of texts, with a title above and a caption below."""
-
-    body: PrintedTable | pd.DataFrame
-    caption: str = ""
-    title: str = ""
-
-    @property
-    def html(self) -> Markup:
-        if isinstance(self.body, PrintedTable):
-            return self.body.html
-        with pd.option_context("display.max_colwidth", None):
-            return Markup(self.body.to_html(index=False, border=0))
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return (self.caption, *(self.body.notes if isinstance(self.body, PrintedTable) else ()))
-
-
-@dataclass(frozen=True)
 class Section:
     """A part of the page: a text, then figures, then tables."""
 
     title: str
-    tables: Sequence[PageTable] = ()
+    tables: Sequence[PrintedTable] = ()
     figures: Sequence[SavedFigure] = ()
     text: str = ""
 

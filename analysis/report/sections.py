@@ -1,6 +1,6 @@
 """The parts of a report on one sweep: each writes its files and returns the sections that the page shows."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from analysis.labels import (
     join_names,
 )
 from analysis.load.trials import CHOICE_VALUE_COLUMNS
-from analysis.report.page import PageTable, SavedFigure, Section, save_frame_as_csv, save_picture
+from analysis.report.page import SavedFigure, Section, save_frame_as_csv, save_picture
 from analysis.stats.chosen_settings import MIN_SETTINGS_FOR_IMPORTANCE, measure_setting_importance
 from analysis.stats.rectifier_comparison import RectifierComparison
 from analysis.stats.retraining_noise import compare_with_retraining_noise
@@ -27,6 +27,7 @@ from analysis.stats.sweep_results import SweepResults, join_sweep_frames
 from analysis.tables import detail_tables, paper_tables
 from analysis.tables.detail_tables import ATTACKS_CAPTION, NOISE_CAPTION, SEEDS_CAPTION
 from analysis.tables.paper_tables import FilledTable, fill_table
+from analysis.tables.printing import PrintedTable
 from analysis.tables.table_definitions import LAYOUTS, make_main_layout
 
 MAX_UNUSABLE_TRIALS_SHOWN = 50
@@ -64,7 +65,7 @@ def write_tradeoff_figure(results: SweepResults, folder: Path) -> SavedFigure:
     return save_picture(folder, "tradeoff", "tradeoff", tradeoff.draw_tradeoff(points, results.rule), points, **words)
 
 
-def write_main_table(results: SweepResults, folder: Path) -> PageTable:
+def write_main_table(results: SweepResults, folder: Path) -> PrintedTable:
     """Write the main table, which stands beside the picture."""
     sheet = fill_table(make_main_layout(results), results.tidy_frame)
     sheet.save(folder / "tables")
@@ -72,7 +73,7 @@ def write_main_table(results: SweepResults, folder: Path) -> PageTable:
     others = "".join(f"; {REFERENCE_LABELS[role]}: {text}" for role, text in REFERENCE_NOTES.items() if role in roles)
     notes = [f"{one.head}: {METRIC_EXPLANATIONS.get(one.metric, one.text)}." for one in results.goals.columns]
     notes.append(f"Original: the target model, before unlearning{others}. —: no result.")
-    return PageTable(sheet.table, " ".join(notes))
+    return PrintedTable(sheet.table.cells, (" ".join(notes), *sheet.table.notes))
 
 
 def write_rectifier_figures(comparison: RectifierComparison, folder: Path) -> list[SavedFigure]:
@@ -100,7 +101,7 @@ def write_statistics_sections(results: SweepResults, folder: Path) -> list[Secti
     ):
         if len(frame):
             save_frame_as_csv(folder, stem, frame)
-            sections.append(Section(title, (PageTable(list_rows(frame), caption),)))
+            sections.append(Section(title, (PrintedTable(list_rows(frame), (caption,)),)))
     return sections
 
 
@@ -118,10 +119,6 @@ def save_papers_tables_and_figures(
     return sheets, pictures
 
 
-def list_table_items(sheets: Iterable[FilledTable]) -> tuple[PageTable, ...]:
-    return tuple(PageTable(sheet.table, title=sheet.layout.caption) for sheet in sheets)
-
-
 def write_paper_layout_section(results: SweepResults, label: str, folder: Path, both: bool) -> list[Section]:
     """Return the paper's tables and figures, filled from runs of a sweep; `both`: with the paper's numbers."""
     sheets, drawn = save_papers_tables_and_figures({label: results}, folder, both)
@@ -130,7 +127,7 @@ def write_paper_layout_section(results: SweepResults, label: str, folder: Path, 
     text = f"Numbered and named as in {paper.CITATION}."
     if both:
         text += " Under each number the paper's, and the difference to it, where the paper has one."
-    return [Section("In the paper's layout", list_table_items(sheets), drawn, text)]
+    return [Section("In the paper's layout", [sheet.table for sheet in sheets], drawn, text)]
 
 
 def write_training_figures(results: SweepResults, folder: Path) -> list[Section]:
@@ -155,17 +152,18 @@ def write_run_details_sections(results: SweepResults, folder: Path) -> list[Sect
     hidden += ["chosen_step"] * bool(runs["chosen_step"].isna().all())
     save_frame_as_csv(folder, "trials", runs.drop(columns=hidden))
     every = detail_tables.tabulate_trials(results).round(dict.fromkeys(results.goals.metrics, DEFAULT_TABLE_DECIMALS))
-    sections = [Section("Chosen settings", (PageTable(chosen, "Chosen by the rule under the main table."),))]
-    sections.append(Section("All trials", (PageTable(every.map(detail_tables.format_configuration_value)),)))
-    if len(failures):
-        count, more = len(failures), len(failures) - MAX_UNUSABLE_TRIALS_SHOWN
-        caption = f"and {more} more (tables/failures.csv)" if more > 0 else ""
-        item = PageTable(failures.head(MAX_UNUSABLE_TRIALS_SHOWN), caption)
-        sections.append(Section(f"Trials without a usable result: {count}", (item,)))
-    if len(results.models):
-        models = detail_tables.tabulate_reference_models(results.models, results.goals)
-        sections.append(Section("Reference models", (PageTable(models),)))
     made_with = [*(str(name) for name in runs if str(name).startswith(("versions.", "topology."))), "commit", "dirty"]
     made = runs[made_with].dropna(how="all").map(detail_tables.format_configuration_value).drop_duplicates()
-    sections.append(Section("Versions and machines of the trials", (PageTable(made.T.reset_index(names="Setting")),)))
-    return sections
+    more = len(failures) - MAX_UNUSABLE_TRIALS_SHOWN
+    parts = (
+        ("Chosen settings", chosen, "Chosen by the rule under the main table."),
+        ("All trials", every.map(detail_tables.format_configuration_value), ""),
+        (
+            f"Trials without a usable result: {len(failures)}",
+            failures.head(MAX_UNUSABLE_TRIALS_SHOWN),
+            f"and {more} more (tables/failures.csv)" if more > 0 else "",
+        ),
+        ("Reference models", detail_tables.tabulate_reference_models(results.models, results.goals), ""),
+        ("Versions and machines of the trials", made.T.reset_index(names="Setting"), ""),
+    )
+    return [Section(title, (PrintedTable(frame, (note,)),)) for title, frame, note in parts if len(frame)]

@@ -211,7 +211,7 @@ def make_printed_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> Printe
     heads = [_label_row(dict(zip(down, line, strict=True)), layout) for line in lines]
     doubts = [UNEQUAL_UTILITY_NOTE] * any(UNEQUAL_MARK in cell.marks for cell in cells.values())
     notes = (*_list_notes(layout, rows, usual), *doubts, *layout.notes)
-    return PrintedTable(pd.DataFrame(grid, index=heads, columns=_head_columns(columns, layout)), notes)
+    return PrintedTable(pd.DataFrame(grid, index=heads, columns=_head_columns(columns, layout)), notes, layout.caption)
 
 
 def _sort_keys(keys: pd.DataFrame, layout: Layout) -> list[tuple[str, ...]]:

@@ -50,13 +50,20 @@ class TableCell:
 
 @dataclass(frozen=True)
 class PrintedTable:
-    """A table as printed: `cells` holds a `TableCell` under heads of one or more levels; `notes` stand below it."""
+    """A table as printed: a `TableCell` or a text in each of `cells`; `title` stands above it, `notes` below it.
+
+    Heads of a `TableCell` are of several levels, and what stands in its line is the index; texts have none.
+    """
 
     cells: pd.DataFrame
     notes: tuple[str, ...] = ()
+    title: str = ""
 
     @property
     def html(self) -> Markup:
+        if not isinstance(self.cells.columns, pd.MultiIndex):
+            with pd.option_context("display.max_colwidth", None):
+                return Markup(self.cells.to_html(index=False, border=0))
         return Markup(_style(self.cells, _html, html.escape, "&emsp;").to_html(exclude_styles=True))
 
 
