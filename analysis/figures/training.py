@@ -23,11 +23,8 @@ STEP_COLUMNS = ["split", "method", "rectifier", "seed", "id", "step", *STEP_COLU
 DYNAMICS_LINE_KEY_COLUMNS = ["split", "method", "rectifier"]
 MAX_DRAWN_STEPS = 250
 """Points of a line that are drawn at most: a figure in print has no room for more."""
-PLOTTED_COLUMNS = ["cos", "cos_after", "retain_loss"]
-MEASURES_BY_SOURCE = {
-    "observe": ("observed_cos", "observed_cos_after", "observed_retain_loss"),
-    "each step": ("cos_before", "cos_after", "retain_loss"),
-}
+PLOTTED_COLUMNS = {"cos": "cos_before", "cos_after": "cos_after", "retain_loss": "retain_loss"}
+"""What is drawn, and the column of each step that has it; that of `observe` is called so after `observed_`."""
 UNRECTIFIED_LINE_STYLE, MIN_DRAWN_COSINE_CHANGE = ":", 1e-4
 """The dashes of a cosine before rectification, and the least change by it that is drawn."""
 ANGLE_LINE_DEFINITIONS = {
@@ -51,25 +48,20 @@ def load_chosen_trial_steps(results: SweepResults) -> pd.DataFrame:
     return pd.concat(parts).reindex(columns=STEP_COLUMNS) if parts else pd.DataFrame(columns=STEP_COLUMNS)
 
 
-def thin_out_steps(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a line's rows, of all its seeds, at every K-th step: the least K that leaves MAX_DRAWN_STEPS at most."""
-    steps = sorted(set(rows["step"]))
-    return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MAX_DRAWN_STEPS))])]
-
-
-def combine_seeds_with_their_means(parts: list[pd.DataFrame], by: list[str], values: list[str]) -> pd.DataFrame:
+def add_means_over_seeds(rows: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataFrame:
     """Return rows of single seeds (`kind` seed, n = 1) and below them their means at each step (`kind` mean).
 
-    A mean is of all seeds of its line: it ends with the first seed that does, for a mean over the others would jump.
+    Of each line, which is one of `by`, every K-th step is left: the least K that leaves MAX_DRAWN_STEPS at most. A mean
+    is of all seeds of its line: it ends with the first seed that does, for a mean over the others would jump.
     """
-    columns = [*by, "kind", "seed", "n", "step", *values]
-    rows = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
+    steps = rows.groupby(by)["step"]
+    rows = rows.loc[(steps.rank("dense") - 1) % np.ceil(steps.transform("nunique") / MAX_DRAWN_STEPS) == 0]
     seeds = rows.groupby(by)["seed"].transform("nunique")
     everyone = rows.groupby([*by, "step"])["seed"].transform("nunique") == seeds
     groups = rows.loc[everyone].groupby([*by, "step"], sort=False)
     means = groups.agg(**{value: (value, "mean") for value in values}, n=("seed", "nunique")).reset_index()
     found = pd.concat([rows.assign(kind="seed", n=1), means.assign(kind="mean")], ignore_index=True)
-    return found.reindex(columns=columns)
+    return found.reindex(columns=[*by, "kind", "seed", "n", "step", *values])
 
 
 def tabulate_cosine_and_loss(steps: pd.DataFrame) -> pd.DataFrame:
@@ -77,12 +69,10 @@ def tabulate_cosine_and_loss(steps: pd.DataFrame) -> pd.DataFrame:
 
     `measured`: on rows of their own every K steps (`observe`), else of each step against the moving average.
     """
-    parts = []
-    for _, line in steps.groupby(DYNAMICS_LINE_KEY_COLUMNS, sort=False):
-        measured = "observe" if any(line["observed_cos"].notna()) else "each step"
-        found = {name: line[column] for name, column in zip(PLOTTED_COLUMNS, MEASURES_BY_SOURCE[measured], strict=True)}
-        parts.append(thin_out_steps(line.assign(**found, measured=measured).dropna(subset=["cos"])))
-    return combine_seeds_with_their_means(parts, [*DYNAMICS_LINE_KEY_COLUMNS, "measured"], PLOTTED_COLUMNS)
+    observed = steps.groupby(DYNAMICS_LINE_KEY_COLUMNS)["observed_cos"].transform("count") > 0
+    found = {name: steps[f"observed_{name}"].where(observed, steps[each]) for name, each in PLOTTED_COLUMNS.items()}
+    rows = steps.assign(**found, measured=observed.map({True: "observe", False: "each step"})).dropna(subset=["cos"])
+    return add_means_over_seeds(rows, [*DYNAMICS_LINE_KEY_COLUMNS, "measured"], list(PLOTTED_COLUMNS))
 
 
 def tabulate_angles(steps: pd.DataFrame) -> pd.DataFrame:
@@ -91,9 +81,8 @@ def tabulate_angles(steps: pd.DataFrame) -> pd.DataFrame:
     for line, (rectifier, column) in ANGLE_LINE_DEFINITIONS.items():
         rows = steps.loc[steps["rectifier"] == rectifier].dropna(subset=[column])
         cosines = rows[column].astype(float).clip(-1, 1)
-        rows = rows.assign(line=line, angle=np.degrees(np.arccos(cosines)))
-        parts += [thin_out_steps(seeds) for _, seeds in rows.groupby(["split", "method"], sort=False)]
-    return combine_seeds_with_their_means(parts, ["split", "method", "line"], ["angle"])
+        parts.append(rows.assign(line=line, angle=np.degrees(np.arccos(cosines))))
+    return add_means_over_seeds(pd.concat(parts), ["split", "method", "line"], ["angle"])
 
 
 @mpl.rc_context(FIGURE_RC_PARAMS)
@@ -165,7 +154,7 @@ def _line_look(rectifier: str, label: str) -> dict[str, Any]:
 
 
 def _draw_lines(axes: Axes, rows: pd.DataFrame, by: str, value: str, looks: Mapping[str, dict[str, Any]]) -> None:
-    """Draw lines of `combine_seeds_with_their_means`: seeds thin, their mean thick, with the rectifier's mark."""
+    """Draw lines of `add_means_over_seeds`: seeds thin, their mean thick, with the rectifier's mark."""
     for name, line in rows.groupby(by):
         look = looks[str(name)]
         mean = line.loc[line["kind"] == "mean"].sort_values("step")
