@@ -10,7 +10,6 @@ from typing import Any
 from platform.plan.plan import Plan
 from platform.state.lock import read_lock_owner
 from platform.state.trial_outcomes import SweepState
-from search_spaces.schema.sweep import Axis, convert_axis_to_json
 from trainables.common import process_identity, provenance
 from trainables.common.cli import print_line
 from trainables.common.errors import InputError
@@ -48,6 +47,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     made = {(ref.split, ref.role) for ref in plan.references}
     kept = [ref for ref in earlier.references if (ref.split, ref.role) not in made] if earlier else []
     rule, searched = plan.sweep.selection, earlier is not None and earlier.selection.halves
+    settings = plan.sweep.model_dump(mode="json")
     halves = rule.halves or (plan.strategy == "paper" and searched)  # which a later start with `paper` keeps
     sweep = SweepFile(
         name=plan.sweep.name,
@@ -59,10 +59,10 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
         command=command,
         commands=tuple(commands.values()),
         unfinished=unfinished,
-        sweep=plan.sweep.model_dump(mode="json"),
+        sweep=settings,
         strategy=plan.strategy,
         selection=rule.model_copy(update={"halves": halves}),
-        axes=_unite_axes(earlier.axes if earlier else {}, plan.sweep.axes),
+        axes=_unite_axes(earlier.axes if earlier else {}, settings["axes"]),
         trial_budget=budget,
         plan=earlier.plan if earlier else {},
         plan_hash=earlier.plan_hash if earlier else "",
@@ -87,11 +87,11 @@ def _list_unfinished(earlier: SweepFile | None, command: str, planned: set[str],
     return before if planned <= set(earlier.trials) else (*before, command)
 
 
-def _unite_axes(earlier: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Any]:
+def _unite_axes(earlier: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the axes of all starts as JSON: their values together, or the last range."""
     found = dict(earlier)
-    for path, axis in axes.items():
-        written, known = convert_axis_to_json(axis), earlier.get(path, [])
+    for path, written in axes.items():
+        known = earlier.get(path, [])
         ranged = [one for one in (written, known) if isinstance(one, dict)]
         found[path] = ranged[0] if ranged else list(dict.fromkeys((*known, *written)))
     return found

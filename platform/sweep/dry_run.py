@@ -10,7 +10,7 @@ from platform.plan.plan import Plan
 from platform.schedule.capacity import TOLERANCE
 from platform.state.trial_outcomes import SweepState
 from platform.sweep.hub_download import describe_start_needs
-from search_spaces.schema.sweep import Range, convert_axis_to_json
+from search_spaces.schema.sweep import Range
 from trainables import benchmarks
 from trainables.benchmarks.own import row_files
 from trainables.common import typed_paths
@@ -143,7 +143,7 @@ def convert_plan_to_json(
             {"study": name, "trials": plan.planned[name], "done": state.count_done_among(known)}
             for name, known in plan.group_trials_by_study().items()
         ],
-        "axes": {path: convert_axis_to_json(axis) for path, axis in plan.sweep.axes.items()},
+        "axes": plan.sweep.model_dump(mode="json", include={"axes"})["axes"],
         "models": [recipe.id() for recipe in plan.recipes],
         "resources": plan.sweep.resources.model_dump(mode="json"),
         "memory": [costs.convert_memory_fit_to_json(study, fit) for study, fit in plan.needs.items()],

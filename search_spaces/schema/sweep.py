@@ -100,10 +100,6 @@ def parse_axis(path: str, axis: Any) -> Axis:
     return tuple(parse_axis_value(path, value) for value in axis)
 
 
-def convert_axis_to_json(axis: Axis) -> Any:
-    return {"low": axis.low, "high": axis.high, "log": axis.log} if isinstance(axis, Range) else list(axis)
-
-
 def rectifier_requires_gamma_or_tau(rectifier: str, path: str) -> bool:
     """Return whether a rectifier needs a value of gamma or tau, so that `none` is no point of its axis."""
     section, _, name = path.rpartition(".")
