@@ -10,7 +10,6 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from analysis import labels
 from analysis.figures import style
@@ -73,7 +72,8 @@ def draw_rectifier_forest_plot(points: pd.DataFrame, goals: Sequence[Goal]) -> F
                 # where no interval is known the line is from the lowest to the highest seed
                 ends = (min(seeds), max(seeds)) if pd.isna(row["low"]) else (row["low"], row["high"])
                 axes.plot(ends, [place] * 2, color=colour, linewidth=1.1, zorder=2, solid_capstyle="butt")
-                axes.plot(row["difference"], place, marker="o", markersize=3.6, color=colour, zorder=3)
+                word = CHANGE_LEGEND_WORDS.get(row["sign"], "")
+                axes.plot(row["difference"], place, marker="o", markersize=3.6, color=colour, label=word, zorder=3)
     for axes, goal in zip(grid[-1], shown, strict=True):
         axes.locator_params("x", nbins=3)
         axes.tick_params("x", labelsize=6.5)
@@ -82,14 +82,7 @@ def draw_rectifier_forest_plot(points: pd.DataFrame, goals: Sequence[Goal]) -> F
             axes.invert_xaxis()
     grid[0, 0].set_yticks(range(len(names)), list(map(labels.format_rectifier_name, names)))
     grid[0, 0].set_ylim(len(names) - 0.5, -0.5)
-    signs = set(points["sign"].dropna())
-    entries = [
-        Line2D([], [], color=CHANGE_COLOURS.get(sign, style.GREY), marker="o", markersize=3.6, label=word)
-        for sign, word in CHANGE_LEGEND_WORDS.items()
-        if sign in signs
-    ]
-    if entries:
-        figure.legend(handles=entries, loc="outside lower center", ncols=len(entries))
+    style.add_legend(figure)
     return figure
 
 
