@@ -187,9 +187,7 @@ def list_goals_of_benchmark(benchmark: str) -> Goals:
 
 
 def find_goals_of_runs(runs: pd.DataFrame) -> Goals:
-    """Return the goals of a sweep's trials; before any has started, of the default benchmark."""
-    names = runs["benchmark.name"].dropna()
-    return list_goals_of_benchmark(names.iloc[0] if len(names) else Benchmark().name)
+    return list_goals_of_benchmark(runs["benchmark.name"].iloc[0])
 
 
 def goal_head(goal: Goal) -> str:

@@ -84,9 +84,14 @@ def read_trial_parquet(store: Storage, path: Path, columns: Collection[str] = ()
 
 
 def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
-    """Return one row for each trial of the sweep, failed and missing ones too; docs/guide.md lists the columns."""
+    """Return one row for each trial of the sweep, failed and missing ones too; docs/guide.md lists the columns.
+
+    Raise InputError if it has none: an Optuna study lists a trial when that begins.
+    """
     store = open_storage(storage)
     sweep = find_sweep(name, store)
+    if not sweep.trials:
+        raise InputError(f"sweep {sweep.label} has no trial yet; python -m platform.status {sweep.label} shows it")
     results = [_read_result(store, trial) for trial in sweep.trials]
     configs = [result.get("config") or {} for result in results]
     goals = list_goals_of_benchmark(sweep.benchmark or Benchmark().name)

@@ -15,6 +15,7 @@ from analysis.report.verdict import list_verdict_caveats
 from analysis.stats import chosen_settings
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, SweepResults, make_sweep, write_sweep, write_trial
+from trainables.common.errors import InputError
 from trainables.config.settings import Selection
 
 store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_results
@@ -104,6 +105,8 @@ def test_find_sweep_takes_the_newest(copy: Path, caplog: pytest.LogCaptureFixtur
     caplog.clear()
     assert loaded.find_sweep("tiny-ffffffff", copy.as_uri()).hash == "ffffffff"
     assert not caplog.text
+    with pytest.raises(InputError, match="tiny-ffffffff has no trial yet"):
+        runs.load("tiny-ffffffff", copy)
 
 
 def test_what_was_not_measured_is_never_the_best(tmp_path: Path) -> None:
