@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from analysis.labels import order_rectifiers
-from analysis.load.trials import evaluated, tabulate_uwc_mixtures
+from analysis.load.trials import tabulate_uwc_mixtures
 from analysis.stats import significance
-from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_KEY_COLUMNS, is_reported
+from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_KEY_COLUMNS
 from analysis.stats.sweep_results import SweepResults
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import RECTIFIERS
@@ -104,18 +104,17 @@ def compare_rectifiers(results: SweepResults) -> RectifierComparison:
 
 
 def tabulate_goals_by_seed(results: SweepResults) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
-    """Return one row for each split, method, rectifier and reported seed, and the goals that are its columns.
+    """Return one row for each split, method, rectifier and evaluated seed, and the goals that are its columns.
 
     Goals are the benchmark's, extraction strength where it was measured, and FQ of UWC's mixture for each target, NaN
     where that was missed. Also `seconds` of a training step and `below` (the utility is below the rule's floor).
     """
-    runs = results.runs.loc[is_reported(results.runs, results.rule)].drop(columns="method")
-    found = _find_settings(results).reset_index(names="order").merge(runs, on="configuration")
+    trials = results.chosen_trials.drop(columns="method")
+    found = _find_settings(results).reset_index(names="order").merge(trials, on="configuration")
     found = found.sort_values(["order", "seed"], ignore_index=True)
     goals, kept = list(results.goals.all_goals), results.goals.retention.metric
     if ES_GOAL.metric in found and ES_GOAL.metric not in {goal.metric for goal in goals}:
         goals += [ES_GOAL] * bool(found[ES_GOAL.metric].notna().any())
-    found.loc[~evaluated(found), [goal.metric for goal in goals]] = math.nan
     mixtures: Any = tabulate_uwc_mixtures(found.drop_duplicates("id")).set_index("id")
     for share in sorted(set(mixtures["target"].dropna())):
         at = mixtures.loc[mixtures["target"] == share]

@@ -68,7 +68,7 @@ def write_trial(store: Path, trial: str, method: str = "ga", rectifier: dict[str
         "metrics": metrics | ({"relative_change": given["change"]} if "change" in given else {}),
         **{field: given.get(field) for field in ("halves", "chosen_step", "error", "calibration")},
         "training": {"steps": 31, "skipped": 0},
-        "seconds": {"total": 40.0, "training": 30.0, "evaluation": 10.0},
+        "seconds": {"total": 40.0, "training": 0.0 if "error" in given else 30.0, "evaluation": 10.0},
         "started": "2026-11-20T10:00:00Z",
         "versions": VERSIONS,
         "commit": "abc1234",

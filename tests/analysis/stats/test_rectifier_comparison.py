@@ -71,14 +71,15 @@ def test_differences_of_a_sweep(tmp_path: Path) -> None:
 
 
 def test_differences_are_over_the_seeds_that_both_have(tmp_path: Path) -> None:
-    """GRU lacks two, and none one."""
-    gone = {("gru", 3), ("gru", 4), ("none", 9)}
+    """GRU lacks two, none one, and BLUR most: a trial that diverged after some steps says 0 s, which is no time."""
+    gone = {("gru", 3), ("gru", 4), ("none", 9), *(("blur", seed) for seed in range(6))}
     found = compare_rectifiers(write_arena(tmp_path, lambda *at: None if at[1:3] in gone else noisy(*at)))
     assert found.differences.set_index(["metric", "rectifier"]).loc["forget_quality", "n"].to_dict() == {
         "gru": 7,
         "sago": 9,
-        "blur": 9,
+        "blur": 3,
     }
+    assert found.step_seconds["slower"].tolist() == [1, 1, 1, 1]
     assert [goal.metric for goal in found.deciding_goals] == ["forget_quality", "model_utility"]
 
 
