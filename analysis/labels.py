@@ -58,16 +58,6 @@ def format_table_row_label(method: str, rectifier: str) -> str:
     return REFERENCE_LABELS.get(method) or (rectifier and format_with_rectifier(rectifier)) or method_label(method)
 
 
-def order_methods(methods: Iterable[str]) -> list[str]:
-    """Return methods, each once: reference models, those of METHODS in its order, others by name."""
-    return order_names(methods, NAME_ORDERS["method"])
-
-
-def order_rectifiers(rectifiers: Iterable[str]) -> list[str]:
-    """Return rectifiers, each once: those of RECTIFIERS in its order, others by name."""
-    return order_names(rectifiers, RECTIFIERS)
-
-
 def order_names(names: Iterable[str], order: Iterable[str]) -> list[str]:
     """Return names, each once: those of `order` in its order, others by name."""
     known = list(order)
@@ -79,10 +69,14 @@ def order_settings(settings: Iterable[str]) -> list[str]:
     return sorted(set(settings), key=lambda text: math.inf if text in ("", "none") else float(text))
 
 
+def order_values(column: pd.Series, orders: Mapping[str, Iterable[str]] = NAME_ORDERS) -> list[Any]:
+    """Return a column's values, each once, in the order that `orders` has for it; others are last."""
+    return order_names(column.dropna().unique(), orders.get(str(column.name), ()))
+
+
 def rank_values(column: pd.Series, orders: Mapping[str, Iterable[str]] = NAME_ORDERS) -> pd.Series:
-    """Return each value's place in the order that its column has in `orders`, as a key of sorting; others are last."""
-    names = order_names(column.dropna().unique(), orders.get(str(column.name), ()))
-    return column.map({name: place for place, name in enumerate(names)})
+    """Return each value's place in `order_values`, as a key of sorting."""
+    return column.map({value: place for place, value in enumerate(order_values(column, orders))})
 
 
 def format_forget_split(split: str) -> str:

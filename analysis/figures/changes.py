@@ -54,7 +54,7 @@ def list_forest_plot_points(comparison: RectifierComparison) -> pd.DataFrame:
 @mpl.rc_context(style.FIGURE_RC_PARAMS)
 def draw_rectifier_forest_plot(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
     """Draw one split's `list_forest_plot_points`: objectives in rows, goals in columns, better to the right."""
-    methods, names = labels.order_methods(points["method"]), labels.order_rectifiers(points["rectifier"])
+    methods, names = labels.order_values(points["method"]), labels.order_values(points["rectifier"])
     shown = [goal for goal in goals if goal.metric in set(points["metric"])]
     size = len(methods), len(shown), 1.9, 0.55 + INCHES_PER_RECTIFIER_ROW * len(names)
     figure, grid = style.make_panels(*size, sharex="col", sharey=True)

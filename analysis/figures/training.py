@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
 from analysis.figures.style import DASHED_LINE, FIGURE_RC_PARAMS, GREY, add_legend, make_panels, marker_style
-from analysis.labels import TASK_VECTOR_METHODS, format_forget_split, format_with_rectifier, method_label, order_methods
+from analysis.labels import TASK_VECTOR_METHODS, format_forget_split, format_with_rectifier, method_label, order_values
 from analysis.load.trials import read_trial_parquet
 from analysis.stats.chosen_settings import SHORT_NAMES
 from analysis.stats.sweep_results import SweepResults
@@ -126,7 +126,7 @@ def draw_angles(points: pd.DataFrame) -> Figure:
 
 def _make_columns(rows: pd.DataFrame, labels: list[str]) -> tuple[Figure, dict[str, list[Axes]]]:
     """Return a figure and each method's panels, one below another; all methods have the same axis of a value."""
-    methods = order_methods(rows["method"])
+    methods = order_values(rows["method"])
     across = min(len(methods), MAX_TRAINING_PANELS_PER_ROW)
     figure, grid = make_panels(len(labels) * -(-len(methods) // across), across, 1.9, 1.55)
     figure.suptitle(format_forget_split(str(rows["split"].iloc[0])), fontsize=8, fontweight="bold")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.labels import order_rectifiers
+from analysis.labels import order_names
 from analysis.load.trials import tabulate_uwc_mixtures
 from analysis.stats import significance
 from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_KEY_COLUMNS
@@ -62,7 +62,7 @@ class RectifierComparison:
             study = {"split": split, "method": method}
             sides: dict[str, Any] = {str(name): side.set_index("seed") for name, side in group.groupby("rectifier")}
             plain = sides.pop("none", pd.DataFrame(columns=group.columns))
-            for name in order_rectifiers(sides):
+            for name in order_names(sides, RECTIFIERS):
                 for goal in self.goals if self.has_several else self.deciding_goals:
                     if sides[name][goal.metric].notna().any() and plain[goal.metric].notna().any():
                         rows.append({**study, "rectifier": name, **self._compare(plain, sides[name], goal)})
