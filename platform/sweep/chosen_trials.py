@@ -10,7 +10,7 @@ from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.benchmarks.selection import choose_and_judge_trial
 from trainables.common.errors import last_line_of_error
-from trainables.config.trial import Trial
+from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
 from trainables.robustness import attacks
 from trainables.storage import atomic_files
 from trainables.storage.file_names import EVALUATED_STATUSES, WEIGHTS
@@ -114,7 +114,10 @@ def choose_trials_of_each_study(plan: Plan, store: Storage) -> list[Trial]:
     for study, trials in plan.group_trials_by_study().items():
         known, settings = {trial.id(): trial for trial in trials}, defaultdict(list)
         for one in selection.list_candidates({key: store.result(key) or {} for key in known}, name, rule):
-            settings[known[one.key].model_copy(update={"seed": 0}).id()].append(one)
+            trial = known[one.key]
+            earlier = {"fingerprint": EARLIER_TRIAL_PREFIX} if trial.earlier_trial_id else {}  # each seed has its own
+            same = {"seed": 0, "target": trial.target.model_copy(update=earlier)}
+            settings[trial.model_copy(update=same).id()].append(one)
         best = selection.pick_best_candidate(
             selection.average_over_seeds(settings), utilities.get(study.split("/")[0]), rule
         )

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from platform.plan.plan import Plan
+from platform.sweep.chosen_trials import choose_trials_of_each_study
 from tests.support import own_rows, shrunk_sweeps, tiny
 from tests.support.small_sweep import plan_named
+from tests.support.starts import write_result
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.storage.file_names import WEIGHTS
@@ -58,6 +60,10 @@ def test_each_trial_goes_on_from_the_one_before_of_its_own_method_and_seed(
             "request_02": files[1],
         }
         assert set(first.benchmark.places) == {"forget", "retain"}
+    for number, trial in enumerate(planned.trials):
+        write_result(store, trial.id(), metrics={"forget_said_any": 0.1, "utility": 0.5 + 0.01 * number})
+    chosen = [trial.study() for trial in choose_trials_of_each_study(planned, store)]
+    assert set(map(chosen.count, chosen)) == {2}, "a setting is chosen with all its seeds"
     assert len({trial.id() for trial in planned.trials}) == 24
     assert [(ref.role, ref.split, ref.model.path) for ref in planned.references] == [
         ("original", f"request_0{number}", str(target)) for number in (1, 2, 3)
