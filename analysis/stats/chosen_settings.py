@@ -140,8 +140,6 @@ def measure_setting_importance(runs: pd.DataFrame) -> pd.DataFrame:
     It is the share in what tells the best quarter of a study's settings, in that goal, from all of them (PED-ANOVA,
     Watanabe et al., IJCAI 2023, arXiv 2304.10255), of studies with at least MIN_SETTINGS_FOR_IMPORTANCE settings.
     """
-    if not evaluated(runs).to_numpy().any():
-        return pd.DataFrame(columns=IMPORTANCE_COLUMNS)
     means, table, rows = sort_by_study(average_settings_over_seeds(runs, Selection())), settings(runs), []
     study: Any
     for study, found in means.groupby(STUDY_KEY_COLUMNS, sort=False):

@@ -14,6 +14,8 @@ from analysis.stats.sweep_results import RUNS_TABLE_NAME, UWC_CHECK_METRICS, Swe
 from analysis.tables.printing import PrintedTable, TableCell, format_number_by_spec, to_latex, to_markdown
 from analysis.tables.table_definitions import LAYOUTS, Layout, find_or_make_uwc_layout
 from trainables.config.method_tables import METHODS
+from trainables.config.settings import Objective
+from trainables.methods.method_constants import has_retain_term
 from trainables.storage.folder_storage import resolve_path_inside
 
 ROW_KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
@@ -83,13 +85,12 @@ def fill_paper_tables(sweeps: Mapping[str, SweepResults], beside: bool = False) 
 
 def select_retain_free_trials(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the trials without rectifier of methods that read no retain data; WGA's only without its retain term."""
-    objective = runs.reindex(columns=["objective.preset", "objective.retain_coefficient"])
-    preset = (objective["objective.preset"] == "open-unlearning").astype(float)
-    weight = objective["objective.retain_coefficient"].replace("balanced", "inf")
-    retains = (runs["method"] == "wga") & weight.astype(float).fillna(preset).gt(0)
-    return runs.loc[
-        runs["method"].isin(LAYOUTS["tofu_retain_free"].methods) & (runs["rectifier.name"] == "none") & ~retains
-    ]
+    runs = runs.loc[runs["method"].isin(LAYOUTS["tofu_retain_free"].methods) & (runs["rectifier.name"] == "none")]
+    stated = runs.reindex(columns=["objective.preset", "objective.retain_coefficient"])
+    stated.columns = ["preset", "retain_coefficient"]
+    objectives = [Objective.model_validate(row.dropna().to_dict()) for _, row in stated.iterrows()]
+    trials = zip(runs["method"], objectives, runs["benchmark.split"], strict=True)
+    return runs.loc[[not has_retain_term(*trial) for trial in trials]]
 
 
 def list_tables_of_sweep(sweep: str) -> dict[str, str]:
