@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from analysis.labels import order_names
@@ -122,20 +121,17 @@ def tabulate_goals_by_seed(results: SweepResults) -> tuple[pd.DataFrame, tuple[G
         reached = at["forget_quality"].where(at["reached"].astype(bool)).astype(float)
         found[goal.metric] = [reached.get(trial, math.nan) for trial in found["id"]]
         goals.append(goal)
-    models = results.models.loc[results.models["role"] == "original"]
-    original = dict(zip(models["split"], models[kept].astype(float), strict=True))
-    floor = np.array([results.rule.share * original.get(split, math.nan) for split in found["split"]])
     found = found.assign(
         seconds=found["seconds.training"].astype(float) / found["steps"].astype(float),
-        below=found[kept].to_numpy() < floor,
+        below=found[kept] < results.rule.share * found["original"],
     )
     columns = [*SPLIT_METHOD_COLUMNS, "rectifier", "seed", "id", "seconds", "below", *significance.KS_COLUMNS]
     return found.reindex(columns=[*columns, *(goal.metric for goal in goals)]), tuple(goals)
 
 
 def _find_settings(results: SweepResults) -> pd.DataFrame:
-    """Return split, method, rectifier and configuration of chosen settings, RETAIN_TERM_RIVAL_NAME included."""
-    chosen = results.chosen.loc[results.chosen["strength"].isna(), [*STUDY_KEY_COLUMNS, "configuration"]]
+    """Return study, configuration and `original` of chosen settings, RETAIN_TERM_RIVAL_NAME included."""
+    chosen = results.chosen.loc[results.chosen["strength"].isna(), [*STUDY_KEY_COLUMNS, "configuration", "original"]]
     chosen = chosen.rename(columns=SHORT_NAMES)
     adding = [name for name, row in RECTIFIERS.items() if row.adds_retain]
     rivals = set(chosen.loc[chosen["rectifier"].isin(adding), "method"])
