@@ -69,7 +69,7 @@ def order_settings(settings: Iterable[str]) -> list[str]:
     return sorted(set(settings), key=lambda text: math.inf if text in ("", "none") else float(text))
 
 
-def order_values(column: pd.Series, orders: Mapping[str, Iterable[str]] = NAME_ORDERS) -> list[Any]:
+def order_values(column: Any, orders: Mapping[str, Iterable[str]] = NAME_ORDERS) -> list[Any]:
     """Return a column's values, each once, in the order that `orders` has for it; others are last."""
     return order_names(column.dropna().unique(), orders.get(str(column.name), ()))
 

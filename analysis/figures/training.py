@@ -54,7 +54,7 @@ def add_means_over_seeds(rows: pd.DataFrame, by: list[str], values: list[str]) -
     Of each line, which is one of `by`, every K-th step is left: the least K that leaves MAX_DRAWN_STEPS at most. A mean
     is of all seeds of its line: it ends with the first seed that does, for a mean over the others would jump.
     """
-    steps = rows.groupby(by)["step"]
+    steps: Any = rows.groupby(by)["step"]
     rows = rows.loc[(steps.rank("dense") - 1) % np.ceil(steps.transform("nunique") / MAX_DRAWN_STEPS) == 0]
     seeds = rows.groupby(by)["seed"].transform("nunique")
     everyone = rows.groupby([*by, "step"])["seed"].transform("nunique") == seeds
@@ -69,9 +69,10 @@ def tabulate_cosine_and_loss(steps: pd.DataFrame) -> pd.DataFrame:
 
     `measured`: on rows of their own every K steps (`observe`), else of each step against the moving average.
     """
-    observed = steps.groupby(DYNAMICS_LINE_KEY_COLUMNS)["observed_cos"].transform("count") > 0
+    looks: Any = steps.groupby(DYNAMICS_LINE_KEY_COLUMNS)["observed_cos"].transform("count")
+    observed = looks > 0
     found = {name: steps[f"observed_{name}"].where(observed, steps[each]) for name, each in PLOTTED_COLUMNS.items()}
-    rows = steps.assign(**found, measured=observed.map({True: "observe", False: "each step"})).dropna(subset=["cos"])
+    rows = steps.assign(**found, measured=np.where(observed, "observe", "each step")).dropna(subset=["cos"])
     return add_means_over_seeds(rows, [*DYNAMICS_LINE_KEY_COLUMNS, "measured"], list(PLOTTED_COLUMNS))
 
 

@@ -219,7 +219,7 @@ def _sort_keys(keys: pd.DataFrame, layout: Layout) -> list[tuple[str, ...]]:
     """Return the different rows in the order of the table: as its layout names things, others below."""
     orders: dict[str, Any] = labels.NAME_ORDERS | {"backbone": layout.sweeps, "metric": layout.metrics}
     orders["method"] = [*labels.REFERENCE_LABELS, *layout.methods, *METHODS]
-    orders["setting"] = labels.order_settings(keys.get("setting", ()))
+    orders["setting"] = labels.order_settings(keys.reindex(columns=["setting"])["setting"].dropna())
     ordered = keys.drop_duplicates().sort_values(list(keys), key=partial(labels.rank_values, orders=orders))
     return list(ordered.itertuples(index=False, name=None))
 
