@@ -13,7 +13,7 @@ def make_table() -> str:
     objectives = [row.label for row in METHODS.values() if not row.strength]
     vectors = [row.label for row in METHODS.values() if row.strength]
     rules = [row.label for name, row in RECTIFIERS.items() if name != "none"]
-    known = list(dict.fromkeys(one.name for one in load_backbones()))
+    known = [one.name for one in load_backbones()]
     rows = [
         ("objectives, each with the rectifiers that suit it", "method", objectives, "docs/guide.md"),
         ("task vectors, which need no retain data", "method", vectors, "docs/guide.md"),

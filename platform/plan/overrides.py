@@ -131,13 +131,16 @@ def _set_backbone(sweep: Sweep, name: str) -> Sweep:
 
 def load_backbones() -> list[Backbone]:
     """Return the backbones of all files in search_spaces/backbones/. Raise InputError if a file is wrong in any way."""
-    found = []
+    found: list[Backbone] = []
     for module in pkgutil.iter_modules(search_spaces.backbones.__path__, "search_spaces.backbones."):
         try:
             values = vars(importlib.import_module(module.name)).values()
         except Exception as error:
             raise InputError(f"{module.name.replace('.', '/')}.py: {describe_invalid_settings(error)}") from error
-        found += [value for value in values if isinstance(value, Backbone)]
+        for value in (value for value in values if isinstance(value, Backbone) and value not in found):
+            if value.name.lower() in (known.name.lower() for known in found):
+                raise InputError(f"{module.name.replace('.', '/')}.py: another backbone is called {value.name}, too")
+            found.append(value)
     return found
 
 

@@ -137,8 +137,9 @@ def test_an_added_backbone(run: Run, copy: Path) -> None:
     larger = json.loads(in_process("tofu_phi", "--strategy", "paper", "--dry-run", "--json").stdout)
     assert 0 < found["gpu_hours"] < larger["gpu_hours"]
     assert all(need["bytes"]["weights"] == pytest.approx(2 * 361.8e6, rel=0.01) for need in found["memory"])
-    wrong = ((BACKBONE, ("lr=2e-5", 'lr="fast"'), "lr: Input should be a valid number"),)
-    run_beside_wrong_files(copy, wrong, run, ("platform.sweep", "tofu_phi", "--dry-run", "--set", "backbone=Phi-1.5"))
+    dry = ("platform.sweep", "tofu_phi", "--dry-run", "--set", "backbone=Phi-1.5")
+    for lr, words in (('"fast"', "lr: Input should be a valid number"), ("1e-5", "another backbone is called SmolLM2")):
+        run_beside_wrong_files(copy, ((BACKBONE, ("lr=2e-5", f"lr={lr}"), words),), run, dry)
 
 
 def test_a_trial_of_what_is_added(run: Run, trial_inputs: Any, tmp_path: Path) -> None:

@@ -30,17 +30,13 @@ def trimming() -> Any:
     return tokenizer
 
 
-def adding_eos() -> Any:
-    tokenizer = build(BYTES, (), **ENDS)
-    ids = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("<s>", "</s>")]
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ids)
-    return tokenizer
-
-
+EOS = build(BYTES, (), **ENDS)
+IDS = [(name, EOS.convert_tokens_to_ids(name)) for name in ("<s>", "</s>")]
+EOS.backend_tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=IDS)
 TOKENIZERS = {
     "bos": build(BYTES, (), **ENDS, adds_bos=True),
     "plain": build(BYTES, (), **ENDS),
-    "eos": adding_eos(),
+    "eos": EOS,
     "trimming": trimming(),
     "merging": build(BYTES, (), **ENDS, adds_bos=True, merges=(("]", "S"),)),  # a prompt's end and an answer's start
     "llama": build(PIECES, (), **ENDS, adds_bos=True),

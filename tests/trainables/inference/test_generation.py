@@ -67,17 +67,14 @@ def test_a_batch_takes_as_many_steps_as_its_longest_row() -> None:
     assert [width for _, width in counted.passes] == [max(map(len, prompts))] + [1] * (max(steps) - 1)
 
 
-def without_positions() -> Any:
-    torch.manual_seed(0)
-    config = transformers.BloomConfig(vocab_size=VOCABULARY, hidden_size=32, n_layer=2, n_head=2)
-    return transformers.BloomForCausalLM(config).eval()
-
-
 def test_models_with_a_window_a_penalty_or_no_positions() -> None:
     prompts, limits = ragged_prompts(6, seed=5)
     penalised = network("Llama")
     penalised.generation_config.repetition_penalty = 5.0
-    for model in (network("Mistral", sliding_window=16), penalised, without_positions()):
+    torch.manual_seed(0)
+    config = transformers.BloomConfig(vocab_size=VOCABULARY, hidden_size=32, n_layer=2, n_head=2)
+    without_positions = transformers.BloomForCausalLM(config).eval()
+    for model in (network("Mistral", sliding_window=16), penalised, without_positions):
         assert generate(model, prompts, limits, budget=300) == generate_each_alone(model, prompts, limits)
     assert generate_each_alone(penalised, prompts, limits) != generate_each_alone(LLAMA, prompts, limits)
 

@@ -167,12 +167,6 @@ def test_kernels_equal_torchs_lines(precision: Any) -> None:
 LAYOUTS = [(1, "fp32"), (1, "bf16"), (2, "bf16"), (3, "bf16")]
 
 
-def live_bytes() -> int:
-    """Bytes of the storages of all tensors that Python knows; a compiler's tensors have none."""
-    tensors = [found for found in gc.get_objects() if type(found) in (torch.Tensor, torch.nn.Parameter)]
-    return sum({part.data_ptr(): part.nbytes() for part in map(torch.Tensor.untyped_storage, tensors)}.values())
-
-
 def begin(stage: int, precision: Any) -> Any:
     """An engine after one step and amid the next one."""
     network = tiny.network(layers=1).to(torch.bfloat16 if precision == "bf16" else torch.float32)
@@ -199,5 +193,7 @@ def test_nothing_is_left_of_a_closed_engine() -> None:
             del runner
         release_memory()
         assert [layout for layout, part in held if part() is not None] == []
-        left.append(live_bytes())
+        tensors = [one for one in gc.get_objects() if type(one) in (torch.Tensor, torch.nn.Parameter)]  # no compiler's
+        storages = map(torch.Tensor.untyped_storage, tensors)
+        left.append(sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values()))
     assert left[0] == left[1]
