@@ -113,7 +113,7 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     return drop_duplicate_trials(frame.astype({"id": "str", "status": "str"}).copy())  # in one piece, or pandas warns
 
 
-def warn_of_mixed_versions(runs: pd.DataFrame) -> list[str]:
+def describe_mixed_versions(runs: pd.DataFrame) -> list[str]:
     """Return a sentence where trials were made by several codes or versions; a custom method's code is its own."""
     custom = [row.name for row in (*METHODS.values(), *RECTIFIERS.values()) if row.custom]
     own = runs[["method", "rectifier.name"]].isin(custom).any(axis="columns")

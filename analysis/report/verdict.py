@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import labels
-from analysis.load.trials import evaluated, warn_of_mixed_versions
+from analysis.load.trials import evaluated, describe_mixed_versions
 from analysis.stats.chosen_settings import pick_setting_by_rule
 from analysis.stats.rectifier_comparison import RectifierComparison
 from analysis.stats.significance import ALPHA, MIN_SEEDS_FOR_DIRECTION, MIN_TEST_SEEDS, RESAMPLE_COUNT
@@ -146,7 +146,7 @@ def _explain_collapse(results: SweepResults) -> str:
 def list_verdict_caveats(results: SweepResults) -> list[str]:
     """Return what a reader must know before believing the verdict, a sentence each."""
     runs, chosen, rule = results.runs, results.chosen, results.rule
-    notes = warn_of_mixed_versions(runs)
+    notes = describe_mixed_versions(runs)
     if set(chosen["n"]) == {1}:
         notes.append("Every number is one seed: a difference of any size may be chance (--seeds 0,1,2,3,4 runs five).")
     for limit in sorted(set(runs.reindex(columns=["benchmark.limit"])["benchmark.limit"].dropna())):

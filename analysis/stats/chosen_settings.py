@@ -11,7 +11,6 @@ from analysis.labels import Goals, find_goals_of_runs, format_setting_value, ran
 from analysis.load.trials import CHOICE_VALUE_COLUMNS, STRENGTH_COLUMNS, evaluated, settings
 from trainables.benchmarks.selection import Candidate, average_over_seeds, describe_rule, pick_best_candidate
 from trainables.config.settings import Selection
-from trainables.config.types import LOG_SCALE_MIN_RATIO
 
 STUDY_KEY_COLUMNS = ["benchmark.split", "method", "rectifier.name"]
 SHORT_NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier"}
@@ -20,6 +19,8 @@ SHORT_NAMES |= {f"rectifier.{name}": name for name in ("gamma", "tau")}
 MIN_SETTINGS_FOR_IMPORTANCE = 10
 IMPORTANCE_QUANTILE = 0.25
 """The share of a study's settings whose values are compared with those of all (PED-ANOVA's target quantile)."""
+MIN_RATIO_FOR_LOG_SCALE = 20.0
+"""Positive values whose greatest is so many times the least are compared on a log scale."""
 IMPORTANCE_COLUMNS = [*STUDY_KEY_COLUMNS, "metric", "setting", "importance", "settings"]
 
 
@@ -167,7 +168,7 @@ def _compare_best(points: pd.DataFrame, gains: pd.Series) -> dict[str, float]:
         numbers: Any = pd.to_numeric(values, errors="coerce")
         if numbers.notna().all() and values.map(type).ne(bool).all():
             columns[name] = values = values.astype(float)
-            wide = values.min() > 0 and values.max() >= LOG_SCALE_MIN_RATIO * values.min()
+            wide = values.min() > 0 and values.max() >= MIN_RATIO_FOR_LOG_SCALE * values.min()
             distributions[name] = FloatDistribution(values.min(), values.max(), log=bool(wide))
         else:
             columns[name] = values.map(lambda value: value if isinstance(value, str) else format_setting_value(value))

@@ -26,7 +26,7 @@ SWEEP_DEFAULTS = {name: field.default for name, field in Sweep.model_fields.item
 SWEEP_SECTIONS = {name: default for name, default in SWEEP_DEFAULTS.items() if isinstance(default, FrozenSettings)}
 """Groups of settings of a sweep, such as `training`."""
 BACKBONE_FIELD = "backbone"  # its hub ids, template, learning rate and precision
-STRENGTH_PATHS = ("task_vector.stg", "task_vector.strength")  # one method has the one, another the other
+VECTOR_STRENGTH_PATHS = ("task_vector.stg", "task_vector.strength")  # one method has the one, another the other
 
 
 def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
@@ -44,7 +44,7 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
             axis = _parse_axis(path, text, sweep)
             if axis is not None:
                 axes[path], document["axes"][path] = text, axis
-            one = isinstance(axis, tuple) and len(axis) == 1 and path not in (*STUDY_AXIS_PATHS, *STRENGTH_PATHS)
+            one = isinstance(axis, tuple) and len(axis) == 1 and path not in (*STUDY_AXIS_PATHS, *VECTOR_STRENGTH_PATHS)
             if axis is None or (one and path.split(".")[0] in SWEEP_SECTIONS):
                 _set_field(document, path, text)  # trials that do not read an axis have the field, too
         except ValueError as error:
@@ -86,7 +86,7 @@ def _parse_axis(path: str, text: str, sweep: Sweep) -> Axis | None:
         except ValueError as error:
             raise ValueError(f"{path}={text}: {str(error).removeprefix(f'{path}: ')}") from error
     values = text.split(",") if path in STUDY_AXIS_PATHS else _parse_values(text)
-    if len(values) == 1 and path not in (*sweep.axes, *STRENGTH_PATHS) and path.split(".")[0] in SWEEP_SECTIONS:
+    if len(values) == 1 and path not in (*sweep.axes, *VECTOR_STRENGTH_PATHS) and path.split(".")[0] in SWEEP_SECTIONS:
         return None
     return parse_axis(path, values)
 

@@ -83,7 +83,7 @@ def read_sweep_state(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) ->
     done = {key: status for key, status in outcomes.items() if status not in (*retry, LOST)}
     other = describe_code_change(results.values(), "result", "numbers may differ from new ones, --new makes them again")
     state = SweepState(plan, done, retried, tuple(damaged), other)
-    return add_code_change_warnings(state, store)
+    return add_shared_artifact_warnings(state, store)
 
 
 def add_recorded_trials_to_plan(plan: Plan, store: Storage) -> Plan:
@@ -105,7 +105,7 @@ def add_recorded_trials_to_plan(plan: Plan, store: Storage) -> Plan:
     return replace(plan, trials=(*plan.trials, *recorded))
 
 
-def add_code_change_warnings(state: SweepState, store: Storage) -> SweepState:
+def add_shared_artifact_warnings(state: SweepState, store: Storage) -> SweepState:
     """Return the state with the warnings of what its trials share, where other code made that."""
     files = [store.evaluation(ref.evaluation) / RESULT for ref in state.plan.references]
     files += [store.model(recipe.id()) / fingerprints.RECIPE_FILE for recipe in state.plan.recipes]

@@ -22,7 +22,7 @@ from platform.state import lock, manifest
 from platform.state.limits import SweepStopper, load_spent_gpu_seconds, record_spent_gpu_seconds
 from platform.state.trial_outcomes import (
     SweepState,
-    add_code_change_warnings,
+    add_shared_artifact_warnings,
     read_sweep_state,
 )
 from platform.sweep.chosen_trials import list_trials_to_attack
@@ -234,7 +234,7 @@ def _check_plan(plan: Plan, store: Storage, options: StartOptions) -> tuple[Swee
     """Return a plan's state, how many trials run at a time, and how many results are set aside."""
     state = read_sweep_state(plan, store, options.retried_outcomes)
     aside = len(state.done) + len(state.retried) + len(state.damaged) if options.new else 0
-    state = add_code_change_warnings(SweepState(state.plan, {}), store) if options.new else state
+    state = add_shared_artifact_warnings(SweepState(state.plan, {}), store) if options.new else state
     slots = estimate_parallel_trials(plan.sweep.resources, state.number_to_run, options.max_concurrent, options.address)
     return state, slots, aside
 

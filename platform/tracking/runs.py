@@ -78,7 +78,7 @@ class SweepMlflowRuns:
             return
         key, start = run.info.run_id, run.info.start_time
         self.store.fetch(steps := self.store.trial(trial_id) / STEPS)
-        points = list_metric_points(trial, result, read_parquet_rows(steps) if steps.is_file() else [])
+        points = make_metric_points(trial, result, read_parquet_rows(steps) if steps.is_file() else [])
         tags = {"git_commit": result.get("commit"), "git_dirty": result.get("dirty"), "outcome": result["status"]}
         tags |= {"code": result.get("code", "unknown"), "chosen_step": result.get("chosen_step")}
         tags["failure"] = result["error"]["message"][:500] if result.get("error") else None
@@ -168,7 +168,7 @@ def flatten_run_parameters(trial: Trial) -> dict[str, str]:
     return {name: "none" if value is None else str(value) for name, value in flat.items()}
 
 
-def list_metric_points(trial: Trial, result: Mapping[str, Any], steps: list[dict[str, Any]]) -> list[MetricPoint]:
+def make_metric_points(trial: Trial, result: Mapping[str, Any], steps: list[dict[str, Any]]) -> list[MetricPoint]:
     """Return the final numbers, at step 0, the evaluations along training and the columns of steps.parquet."""
     points: list[tuple[str, Any, int]] = [(f"eval/{name}", value, 0) for name, value in result["metrics"].items()]
     points += [(f"time/{name}", value, 0) for name, value in result.get("seconds", {}).items()]

@@ -42,8 +42,6 @@ Share = Annotated[float, Field(gt=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 """Decay of an exponential moving average: Adam's betas."""
 
-LOG_SCALE_MIN_RATIO = 20.0
-"""Positive numbers whose greatest is so many times the least are compared, and drawn, on a log scale."""
 BENCHMARKS_FOLDER = Path(__file__).parents[1] / "benchmarks"
 BENCHMARK_CLASS = re.compile(r"^class \w+\((?:\w+\.)*\w*Benchmark(?:Base)?\):", re.MULTILINE)
 """A subclass of BenchmarkBase, or of another benchmark, whose class is called ...Benchmark."""

@@ -10,7 +10,7 @@ import pytest
 
 from analysis import runs
 from analysis.load import trials as loaded
-from analysis.load.trials import warn_of_mixed_versions
+from analysis.load.trials import describe_mixed_versions
 from analysis.report.verdict import list_verdict_caveats
 from analysis.stats import chosen_settings
 from tests.support import sweep_store
@@ -82,10 +82,10 @@ def test_a_damaged_result_is_named_and_not_fatal(copy: Path, text: str, caplog: 
 def test_trials_of_several_codes_or_versions_are_told(results: SweepResults) -> None:
     """Each custom method has a code of its own."""
     given = results.runs.assign(code="aa", **{"versions.torch": "2.13.0"})
-    assert warn_of_mixed_versions(given) == []
+    assert describe_mixed_versions(given) == []
     given.loc[given.index[:2], "versions.torch"] = "2.11.0"
     given.loc[given.index[3], "code"] = "bb"
-    (said,) = warn_of_mixed_versions(given)
+    (said,) = describe_mixed_versions(given)
     assert said.endswith("by it: code aa, bb; torch 2.11.0, 2.13.0.")
     assert said in list_verdict_caveats(replace(results, runs=given))
 

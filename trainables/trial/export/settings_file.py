@@ -14,7 +14,7 @@ from trainables.storage import atomic_files
 
 OPEN_UNLEARNING_TRAINERS = {"ga": "GradAscent", "gd": "GradDiff", "npo_gd": "NPO", "simnpo_gd": "SimNPO"}
 """open-unlearning's trainers (@ d3d7cf9) of the same objectives."""
-TRAINER_ARGUMENTS = {"beta": "beta", "margin": "delta", "forget_coefficient": "gamma", "retain_coefficient": "alpha"}
+METHOD_ARGUMENTS = {"beta": "beta", "margin": "delta", "forget_coefficient": "gamma", "retain_coefficient": "alpha"}
 """Their arguments (trainer.method_args) by our settings."""
 TRANSLATED_SETTINGS = {"lr", "epochs", "batch_size", "weight_decay", "warmup_epochs", "schedule", "max_length"}
 """Settings of training that its command line has, and the length of rows, which its models have."""
@@ -75,6 +75,6 @@ def format_open_unlearning_overrides(trial: Trial) -> str | None:
         "gradient_accumulation_steps": training.batch_size // rows,
     }
     words = [f"trainer={name}", *(f"trainer.args.{key}={value}" for key, value in arguments.items())]
-    read = [name for name in TRAINER_ARGUMENTS if name in METHODS[trial.method].reads] if trial.method != "ga" else []
-    words += [f"trainer.method_args.{TRAINER_ARGUMENTS[setting]}={getattr(constants, setting)}" for setting in read]
+    read = [name for name in METHOD_ARGUMENTS if name in METHODS[trial.method].reads] if trial.method != "ga" else []
+    words += [f"trainer.method_args.{METHOD_ARGUMENTS[setting]}={getattr(constants, setting)}" for setting in read]
     return " ".join(words)
