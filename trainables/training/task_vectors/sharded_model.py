@@ -77,8 +77,7 @@ class ShardedModel:
 
     def gather(self) -> dict[str, torch.Tensor]:
         """Return the whole parameters on the CPU of rank 0 (nothing elsewhere), by name; all ranks call it."""
-        how = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        state: dict[str, Any] = get_model_state_dict(self.inner, options=how)
+        state = get_model_state_dict(self.inner, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
         names = [name for name, _ in self.inner.named_parameters() if name in state]
         return {name: state.pop(name).clone() for name in names}  # else with the padding of unequally many rows
 
