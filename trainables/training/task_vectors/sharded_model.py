@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
@@ -77,9 +76,15 @@ class ShardedModel:
 
     def gather(self) -> dict[str, torch.Tensor]:
         """Return the whole parameters on the CPU of rank 0 (nothing elsewhere), by name; all ranks call it."""
-        state = get_model_state_dict(self.inner, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
-        names = [name for name, _ in self.inner.named_parameters() if name in state]
-        return {name: state.pop(name).clone() for name in names}  # else with the padding of unequally many rows
+        state: dict[str, torch.Tensor] = {}
+        for name, parameter in self.inner.named_parameters():
+            whole = parameter.detach()
+            whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
+            if self.rank == 0:
+                whole = whole.cpu()
+                padded = whole.untyped_storage().nbytes() > whole.nbytes  # where ranks have unequally many rows
+                state[name] = whole.clone() if padded else whole
+        return state
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
