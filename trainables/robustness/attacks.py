@@ -124,12 +124,9 @@ def compute_recovered_share(before: float, after: float, target: float, retain_g
 def list_recoveries(model: AttackResults, target: AttackResults, retain: AttackResults | None) -> list[dict[str, Any]]:
     """Return for each attack and step its measure before and after, of the other models too, and what came back.
 
-    The target model is not relearned. An attack that was not made on all models is left out; all are where one of the
-    models could not be measured before any.
+    The target model is not relearned. An attack that was not made on all models is left out.
     """
     found = []
-    if not all((one.get(NO_ATTACK) or {}).get("points") for one in (model, target, retain) if one is not None):
-        return found
     for name, title in ATTACKS.items():
         others = [retain] if name in ROWS_BY_RELEARNING else [target, retain]
         attacked = [one.get(name) for one in (model, *others) if one is not None]
