@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import labels
-from analysis.load.trials import evaluated, describe_mixed_versions
+from analysis.load.trials import describe_mixed_versions, evaluated
 from analysis.stats.chosen_settings import pick_setting_by_rule
 from analysis.stats.rectifier_comparison import RectifierComparison
 from analysis.stats.significance import ALPHA, MIN_SEEDS_FOR_DIRECTION, MIN_TEST_SEEDS, RESAMPLE_COUNT

@@ -172,12 +172,14 @@ class BenchmarkBase(ABC):
         """Return forget rows and retain rows as they are trained on, before any tokenizer."""
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-        """Return forget rows and retain rows as tokens, at most `max_length` each."""
+        """Return forget rows and retain rows as tokens, at most `max_length` each; of texts by TEXT_CUTS."""
         encode: Callable[[Any], Examples]
         if self.ASKS_BY_TEMPLATE:
             encode = partial(self.make_encoder(benchmark, tokenizer).encode, max_length=max_length)
             sides = [[(row["question"], row["answer"]) for row in side] for side in self.training_rows(benchmark)]
         else:
+            if benchmark.dialect not in self.TEXT_CUTS:
+                raise InputError(f"benchmark.dialect: {self.name} has no TEXT_CUTS of {benchmark.dialect}")
             encode = partial(self.TEXT_CUTS[benchmark.dialect], tokenizer, length=max_length)
             sides = [[row["text"] for row in side] for side in self.training_rows(benchmark)]
         return encode(sides[0]), encode(sides[1])

@@ -17,7 +17,7 @@ MODEL_PATTERNS = ("*.json", "*.safetensors", "*.model", EXTRA_TEMPLATES, "*.jinj
 """Configurations, tokenizer and weights."""
 TOKENIZER_PATTERNS = ("*token*.json", "vocab.json", "*.model", EXTRA_TEMPLATES, "*.jinja", "merges.txt")
 ALL_FILES_PATTERNS = ("**/[!.]*",)
-"""A hidden file is a storage's mark of its copy, or is being written."""
+"""But those whose own name is hidden: a storage's mark of its copy, or what is being written."""
 RECIPE_FILE = "recipe.json"
 """Our own note in a folder that we wrote: how it was made, and the hash of its `content`."""
 

@@ -101,6 +101,8 @@ def attack_models_and_keep_shares(
                 continue
             made = results[role][name] = runner.attack(model, key if role == "model" else runner.key(model), name)
             cli.print_line(f"{role}: {name} ({made['seconds']:.0f} s)")
+            if made["failure"] and name == attacks.NO_ATTACK:
+                raise InputError(f"nothing can be compared: the {role} model could not be measured: {made['failure']}")
             if made["failure"]:
                 left_out[name] = f"{role}: {made['failure']}"
     for name, why in left_out.items():

@@ -89,6 +89,8 @@ def restore_checkpoint(
     """Load what `save_checkpoint` wrote. Raises DamagedCheckpoint; the engine cannot be used after that."""
     meta = read_checkpoint_meta(folder)
     place = folder / meta["tag"]
+    if "reference" not in meta:
+        raise DamagedCheckpoint("another version wrote it")
     try:
         engine.restore(folder, meta["tag"])
         parts = load_file(place / f"average-{engine.rank}.safetensors", device=str(engine.shard_device))

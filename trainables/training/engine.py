@@ -185,7 +185,8 @@ class PlainEngine:
 def create_engine(network: Any, training: Training, resources: Resources, attention: Attention = "sdpa") -> Engine:
     """Return an engine around `network`: DeepSpeed's where ranks, a ZeRO stage or offloading ask for it.
 
-    The plain engine packs rows where `attention` is sdpa and the model takes them (`enable_packed_rows_if_exact`).
+    It switches gradient checkpointing on where that is asked for. The plain engine packs rows where `attention` is
+    sdpa and the model takes them (`enable_packed_rows_if_exact`).
     """
     if resources.gradient_checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

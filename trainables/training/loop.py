@@ -103,6 +103,8 @@ def make_initial_state(engine: Engine, task: TrainingTask) -> TrainingState:
         items = [epoch * len(rows) + number for epoch in range(epochs) for number in numbers]
         others = forward_backward.compute_row_loss_sums(engine, rows, items, task, size, OTHER_ANSWER_NLL_TERM)
         state.reference = {item: state.reference[item % len(rows)] - others[item] for item in items}
+    if not all(map(math.isfinite, state.reference.values())):
+        raise TrialDiverged("diverged", "the target model's loss of a forget row is not finite")
     engine.module.train()
     return state
 

@@ -149,7 +149,7 @@ class TrialRun:
         self.record.direction = direction.id()
         rows = self.record.micro_batch or trial.training.batch_size
         checkpointing = trial.resources.gradient_checkpointing
-        folder = ensure_direction(direction, self.store, chosen, rows, checkpointing)
+        folder = ensure_direction(direction, self.store, setup.load_direction_forget_rows, rows, checkpointing)
         if dist.get_rank() > 0:
             return None, None
         release_memory()

@@ -9,7 +9,7 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file
 
 from tests.support import ranks
-from tests.support.naive_vectors import TOFU, make, recipe
+from tests.support.naive_vectors import make, recipe
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector, Training
 from trainables.config.shared_artifacts import TaskVectorRecipe
@@ -21,6 +21,7 @@ from trainables.training import model_files
 from trainables.training.task_vectors import direction_files, sharded_model
 from trainables.training.task_vectors.direction_files import ensure_direction
 from trainables.trial.runner import TrialRun
+from trainables.trial.setup import load_direction_forget_rows
 from trainables.workers import shared_artifacts
 
 Tensors = dict[str, torch.Tensor]
@@ -74,7 +75,7 @@ def _one_of_two(rank: int, folder: Path, recipe_json: str) -> None:
     if rank == 0:
         save_torch_state_dict(whole, folder)
     direction = TaskVectorRecipe.model_validate_json(recipe_json)
-    ensure_direction(direction, Storage(folder), TOFU, micro_batch=1)
+    ensure_direction(direction, Storage(folder), load_direction_forget_rows, micro_batch=1)
 
 
 def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_path: Path) -> None:

@@ -107,7 +107,8 @@ def test_a_model_whose_rows_see_each_other_is_found_out(monkeypatch: pytest.Monk
 def test_eager_attention_keeps_padded_rows() -> None:
     network = families.network("Llama")
     assert not engine.create_engine(network, Training(), Resources(), "eager").packs
-    assert engine.create_engine(network, Training(), Resources(), "sdpa").packs
+    assert engine.create_engine(network, Training(), Resources(gradient_checkpointing=True), "sdpa").packs
+    assert network.is_gradient_checkpointing
 
 
 def test_a_model_that_packs_generates_and_pads_as_before() -> None:

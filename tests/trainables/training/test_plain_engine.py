@@ -196,4 +196,5 @@ def test_nothing_is_left_of_a_closed_engine() -> None:
         tensors = [one for one in gc.get_objects() if type(one) in (torch.Tensor, torch.nn.Parameter)]  # no compiler's
         storages = map(torch.Tensor.untyped_storage, tensors)
         left.append(sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values()))
+        del tensors, storages
     assert left[0] == left[1]

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.support.interrupted import alike, configuration, finish
+from trainables.common.errors import first_error_line
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RETRY, STEPS, WEIGHTS
@@ -47,11 +48,12 @@ def test_memory_that_runs_out_is_tried_again_with_half_the_micro_batch(
     assert found["training"]["steps"] == whole["training"]["steps"]
     assert found["metrics"]["model_utility"] == pytest.approx(whole["metrics"]["model_utility"], abs=2e-3)
     assert not (store.trial(config.id()) / RETRY).exists()
-    tried = run_out(monkeypatch, 2, MemoryError())  # Python's own says nothing
+    tried = run_out(monkeypatch, 2, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"))
     found, store = finish(config, tmp_path / "smaller")
     assert tried == [8, 4]
     assert (found["status"], found["error"]["step"]) == ("out_of_memory", 1)
-    assert found["error"]["message"] == "MemoryError"
+    assert found["error"]["message"].startswith("CUDA out of memory")
+    assert first_error_line(MemoryError()) == "MemoryError", "of an error without a word"
     assert store.result(config.id()) == found
 
 
@@ -63,7 +65,6 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
 
     def starve(trial: Trial, location: str, keep: bool) -> None:
         """What a rank of Ray Train runs, pickled by value: on rank 1 more than two rows fill the memory."""
-
         from trainables.training import forward_backward
         from trainables.workers import ray_processes
 

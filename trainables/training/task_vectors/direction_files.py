@@ -7,10 +7,10 @@ theta_org is read from disk again.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,12 +31,11 @@ from trainables.storage.folder_storage import Storage
 from trainables.training import forward_backward, model_files, weights_on_disk
 from trainables.training.task_vectors import sharded_model
 
-if TYPE_CHECKING:
-    from trainables.benchmarks import BenchmarkBase
-
 SPLIT_SEED_STREAM = 11
 """Added to the seed, so that the random split differs from other streams of the same seed."""
 VECTOR_RECORDS_FILE = "batches.parquet"
+LoadRows = Callable[[TaskVectorRecipe, Any], Sequence[Example]]
+"""Returns the forget rows of a direction as tokens of a tokenizer."""
 TensorsByName = dict[str, torch.Tensor]
 """This rank's part of each parameter, by name."""
 
@@ -126,14 +125,13 @@ class TaskVectorTrainer:
 
 
 def load_task_vector_trainer(
-    direction: TaskVectorRecipe, chosen: "BenchmarkBase", micro_batch: int | None, checkpointing: bool = False
+    direction: TaskVectorRecipe, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
 ) -> TaskVectorTrainer:
-    """Load the target model in fp32 and the benchmark's forget rows. The process group must exist."""
+    """Load the target model in fp32 and the forget rows. The process group must exist."""
     on_gpu = dist.get_backend() == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
     network, tokenizer = model_files.load_model_and_tokenizer(direction.target)
-    rows, _ = chosen.training_examples(direction.benchmark, tokenizer, direction.max_length)
-    count = direction.vector.batches
+    rows, count = load_rows(direction, tokenizer), direction.vector.batches
     if direction.rectified:
         method_constants.check_enough_forget_rows(len(rows), count, direction.benchmark.split)
     target = weights_on_disk.map_tensors_to_files(direction.target)
@@ -169,7 +167,7 @@ def _check_finite(loss: float, where: str) -> None:
 def ensure_direction(
     direction: TaskVectorRecipe,
     store: Storage,
-    chosen: "BenchmarkBase",
+    load_rows: LoadRows,
     micro_batch: int | None,
     checkpointing: bool = False,
 ) -> Path:
@@ -180,7 +178,7 @@ def ensure_direction(
     exists: list[Any] = [folder.is_dir()]
     dist.broadcast_object_list(exists)
     if not exists[0]:
-        trainer = load_task_vector_trainer(direction, chosen, micro_batch, checkpointing)
+        trainer = load_task_vector_trainer(direction, load_rows, micro_batch, checkpointing)
         _write_direction(direction, trainer.model, trainer.train_and_average_vectors(), folder)
     if first:
         store.push(folder)
