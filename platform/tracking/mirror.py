@@ -1,11 +1,12 @@
 """The thread that logs trials to MLflow while a sweep runs: a slow or absent server holds no trial up."""
 
+import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
-from platform.state.lock import call_periodically_in_thread
 from platform.tracking.runs import VIEW_PAGE, SweepMlflowRuns, open_mlflow_runs
 from trainables.common.deadlines import START_TIMEOUT, call_within
 from trainables.config.trial import Trial
@@ -66,14 +67,17 @@ class MlflowMirror:
         return VIEW_PAGE.format(experiment=self.runs.experiment, sweep=self.runs.sweep.label) if self.runs else ""
 
     def _work(self) -> None:
-        with call_periodically_in_thread(self._queue_curves, CURVE_LOG_SECONDS):
-            for action in iter(self.actions.get, None):
+        due = time.monotonic() + CURVE_LOG_SECONDS
+        while True:
+            with contextlib.suppress(queue.Empty):
+                action = self.actions.get(timeout=max(0.0, due - time.monotonic()))
+                if action is None:
+                    return
                 self._try(action)
-
-    def _queue_curves(self) -> None:
-        """Queue the curves of the trials that run, unless the server is behind."""
-        for trial in list(self.running.values()) if self.actions.empty() else ():
-            self.actions.put(lambda runs, one=trial: runs.log_curves(one))
+            if time.monotonic() >= due:
+                for trial in list(self.running.values()):
+                    self._try(lambda runs, one=trial: runs.log_curves(one))
+                due = time.monotonic() + CURVE_LOG_SECONDS
 
     def _try(self, action: MlflowAction) -> None:
         """Connect if that is left to do, then act, or keep the problem."""
