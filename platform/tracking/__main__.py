@@ -7,8 +7,7 @@ import typer
 from platform.state import manifest
 from platform.state.lock import hold_sweep_lock
 from platform.state.trial_outcomes import read_trial_results
-from platform.tracking.mirror import start_mlflow_mirror
-from platform.tracking.runs import tracking_uri
+from platform.tracking.runs import open_mlflow_runs, tracking_uri
 from trainables.common import cli
 from trainables.common.deadlines import check_server_responds
 from trainables.common.errors import InputError, first_error_line
@@ -16,9 +15,6 @@ from trainables.common.redaction import redact
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import SweepFile
-
-SYNC_PATIENCE_SECONDS = 600.0
-"""For the next trial to be logged: a new database on a slow disk takes minutes."""
 
 
 def main(
@@ -40,8 +36,10 @@ def main(
 
 def sync_sweep_to_mlflow(sweep: SweepFile, store: Storage) -> int:
     """Log every trial of a sweep that has a result; return how many. Raises InputError while its driver runs."""
-    uri = tracking_uri(store)
-    if uri.startswith("http"):
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    if (uri := tracking_uri(store)).startswith("http"):
         check_server_responds(f"{uri}/health", "MLflow", "is MLFLOW_TRACKING_URI right, and does its server run?")
     command = f"python -m platform.tracking sync {sweep.label}"
     with hold_sweep_lock(store, store.lock(sweep.name, sweep.hash), command):
@@ -49,12 +47,15 @@ def sync_sweep_to_mlflow(sweep: SweepFile, store: Storage) -> int:
         done, damaged = read_trial_results(sweep.trials, store)
         for path in damaged:
             cli.print_line(f"damaged: {path}; its trial is not shown")
-        mirror = start_mlflow_mirror(sweep, store)
-        mirror.close(SYNC_PATIENCE_SECONDS)
-        mirror.log_report()
-    if mirror.problem is not None:
-        advice = "if it is a damaged file, remove that: it is made again"
-        raise InputError(f"MLflow at {redact(uri)}: {first_error_line(mirror.problem)}; {advice}") from mirror.problem
+        try:
+            runs = open_mlflow_runs(sweep, store)
+            for trial_id, result in done.items():
+                runs.log_result(trial_id, result)
+            runs.finish()
+            runs.log_report()
+        except (MlflowException, SQLAlchemyError, OSError) as error:
+            advice = "if it is a damaged file, remove that: it is made again"
+            raise InputError(f"MLflow at {redact(tracking_uri(store))}: {first_error_line(error)}; {advice}") from error
     return len(done)
 
 
