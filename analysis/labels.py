@@ -181,6 +181,7 @@ def list_goals_of_benchmark(benchmark: str) -> Goals:
 
 
 def find_goals_of_runs(runs: pd.DataFrame) -> Goals:
+    """Return the goals of a sweep's trials, of which there is at least one."""
     return list_goals_of_benchmark(runs["benchmark.name"].iloc[0])
 
 

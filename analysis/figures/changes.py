@@ -72,8 +72,7 @@ def draw_rectifier_forest_plot(points: pd.DataFrame, goals: Sequence[Goal]) -> F
                 # where no interval is known the line is from the lowest to the highest seed
                 ends = (min(seeds), max(seeds)) if pd.isna(row["low"]) else (row["low"], row["high"])
                 axes.plot(ends, [place] * 2, color=colour, linewidth=1.1, zorder=2, solid_capstyle="butt")
-                word = CHANGE_LEGEND_WORDS.get(row["sign"], "")
-                axes.plot(row["difference"], place, marker="o", markersize=3.6, color=colour, label=word, zorder=3)
+                axes.plot(row["difference"], place, marker="o", markersize=3.6, color=colour, zorder=3)
     for axes, goal in zip(grid[-1], shown, strict=True):
         axes.locator_params("x", nbins=3)
         axes.tick_params("x", labelsize=6.5)
@@ -82,6 +81,9 @@ def draw_rectifier_forest_plot(points: pd.DataFrame, goals: Sequence[Goal]) -> F
             axes.invert_xaxis()
     grid[0, 0].set_yticks(range(len(names)), list(map(labels.format_rectifier_name, names)))
     grid[0, 0].set_ylim(len(names) - 0.5, -0.5)
+    for sign in filter(set(points["sign"]).__contains__, CHANGE_LEGEND_WORDS):
+        look = {"color": CHANGE_COLOURS.get(sign, style.GREY), "marker": "o", "markersize": 3.6}
+        grid[0, 0].plot([], [], label=CHANGE_LEGEND_WORDS[sign], **look)
     style.add_legend(figure)
     return figure
 

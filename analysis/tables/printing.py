@@ -52,7 +52,8 @@ class TableCell:
 class PrintedTable:
     """A table as printed: a `TableCell` or a text in each of `cells`; `title` stands above it, `notes` below it.
 
-    Heads of a `TableCell` are of several levels, and what stands in its line is the index; texts have none.
+    With `TableCell` its heads have several levels and its index names the lines. `to_markdown` and `to_latex` write
+    such a table alone, `html` one of texts, too.
     """
 
     cells: pd.DataFrame

@@ -176,7 +176,7 @@ class TrialQueue(Searcher):
         self.owner: dict[str, tuple[FixedOrder | OptunaStudy, str]] = {}
 
     def take_next_trial(self, trial_id: str) -> Trial | None:
-        """Return the trial that Tune will call `trial_id`, of the study that has most left; None: none may begin."""
+        """Return the trial that Tune will call `trial_id`, of the study with most of its budget left; None: wait."""
         open_studies = [study for study in self.studies if study.remaining]
         for study in sorted(open_studies, key=lambda one: -one.remaining / one.budget):
             if (trial := study.ask()) is not None:

@@ -169,13 +169,6 @@ def compare_views(lab: Lab, store: Storage, watch: Watch) -> None:
             judge.check_mlflow(address, store, found)
 
 
-def take_down(lab: Lab) -> None:
-    with step("ray down"):
-        lab.run(*lab.words_of("ray down cluster.yaml"), YES)
-    with step("no host runs Ray any more"):
-        wait_until(180, "Ray's processes end", lambda: not judge.ray_processes(lab))
-
-
 def rehearse(lab: Lab) -> None:
     """All acts, in order, on hosts that are up. Raises Broken."""
     lab.share_folders()
@@ -193,7 +186,10 @@ def rehearse(lab: Lab) -> None:
     run_two_ranks(lab)
     compare_views(lab, store, watch)
     over.set()
-    take_down(lab)
+    with step("ray down"):
+        lab.run(*lab.words_of("ray down cluster.yaml"), YES)
+    with step("no host runs Ray any more"):
+        wait_until(180, "Ray's processes end", lambda: not judge.ray_processes(lab))
 
 
 def main(make_lab: Callable[[Path], Lab] = Lab, rehearse: Callable[[Lab], None] = rehearse) -> int:

@@ -111,7 +111,7 @@ def value(method: str, name: str, seed: int, lr: float) -> tuple[float, float]:
 
 def marks(axes: Axes) -> list[tuple[float, str]]:
     """Return x and colour of each mark of a panel."""
-    return [(line.get_xdata()[0], line.get_color()) for line in axes.lines if line.get_marker() == "o"]  # type: ignore[index,misc]
+    return [(line.get_xdata()[0], line.get_color()) for line in axes.lines if len(line.get_xdata()) == 1]  # type: ignore[index,misc]
 
 
 def test_forest_plot(tmp_path: Path) -> None:

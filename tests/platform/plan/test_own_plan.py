@@ -91,7 +91,8 @@ def test_a_model_that_never_saw_the_rows_leaves_trials_and_name_as_they_are(
 ) -> None:
     alone, compared = plan(store, target, files), plan(store, target, files, f"baseline={target}")
     assert (compared.name, compared.trials) == (alone.name, alone.trials)
-    assert [ref.role for ref in compared.references] == ["original", "baseline"]
+    first, *more = compared.references
+    assert [first.role, *((ref.role, ref.against) for ref in more)] == ["original", ("baseline", first.evaluation)]
     for started in (compared, alone):  # a later start without it keeps it
         sweep = manifest.write_manifest(
             trial_outcomes.read_sweep_state(started, store), store, "python -m platform.sweep own"

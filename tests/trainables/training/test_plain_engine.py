@@ -193,8 +193,7 @@ def test_nothing_is_left_of_a_closed_engine() -> None:
             del runner
         release_memory()
         assert [layout for layout, part in held if part() is not None] == []
-        tensors = [one for one in gc.get_objects() if type(one) in (torch.Tensor, torch.nn.Parameter)]  # no compiler's
+        tensors = (one for one in gc.get_objects() if type(one) in (torch.Tensor, torch.nn.Parameter))  # no compiler's
         storages = map(torch.Tensor.untyped_storage, tensors)
         left.append(sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values()))
-        del tensors, storages
     assert left[0] == left[1]

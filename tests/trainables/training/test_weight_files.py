@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
-from trainables.common import fingerprints
 from trainables.common.errors import InputError
 from trainables.config.settings import Model, Resources
 from trainables.training import model_files
@@ -124,7 +123,7 @@ def test_shards_are_in_the_folder(tmp_path: Path) -> None:
     content, text = shard.read_bytes(), index.read_text()
     shard.write_bytes(content[:-4])
     assert f"{shard} is damaged or cut short" in refusal(tmp_path)
-    assert fingerprints.hash_folder(tmp_path, fingerprints.MODEL_PATTERNS) not in before
+    assert model_files.fingerprints.hash_folder(tmp_path, model_files.fingerprints.MODEL_PATTERNS) not in before
     shard.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     assert f"{shard} is damaged or cut short" in refusal(tmp_path)
     shard.unlink()

@@ -105,8 +105,7 @@ def test_trial_with_dropout_goes_on_bit_for_bit(trial_inputs: Any, stopped: Stor
     _, store = finish(config, tmp_path / "broken", stop_after=5)
     folders = [place.trial(c.id()) / CHECKPOINT for place, c in ((store, config), (stopped, plain))]
     noisy, silent = ((atomic_files.read_json(folder / META_FILE) or {})["reference"] for folder in folders)
-    assert noisy
-    assert noisy == silent
+    assert [*noisy.items()] == [*silent.items()] != []
     losses = [[row["loss"] for row in atomic_files.read_parquet_rows(folder / "step-4" / STEPS)] for folder in folders]
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)
     resumed, store = finish(config, tmp_path / "broken")
