@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from tests.support import tiny
 from tests.support.starts import invoke
-from tests.support.tiny import encode_rows
 from trainables import stress
 from trainables.benchmarks.tofu import rows, score_answers
 from trainables.config.settings import Benchmark, Model, Resources
@@ -123,10 +122,11 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
     assert known == {"nf4": None, "relearn_half": 0.01, "paraphrase": None, "prefix": None}, "of earlier commands, too"
 
 
+@pytest.mark.slow
 def test_a_sweep_relearns_from_the_same_weights_each_time(trial_inputs: Any, tmp_path: Path) -> None:
     """Its file of the worst, and any other, runs alone with the same numbers."""
-    done = run(trial_inputs, tmp_path, "--sweep", "--lr", "1e-2", "--output", tmp_path / "out.json", limit=2)
-    assert done.exit_code == 0, done.output
+    asked = ("--sweep", "--lr", "1e-2", "--output", tmp_path / "out.json")
+    assert run(trial_inputs, tmp_path, *asked, limit=2).exit_code == 0
     results = json.loads((tmp_path / "out.json").read_text())["results"]
     assert set(results["model"]) == {NO_ATTACK, "sweep"}
     assert set(results["target"]) == {NO_ATTACK}
@@ -186,7 +186,7 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
     network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(trial_inputs.target)))
     restated, _ = model_files.load_model_and_tokenizer(Model(path=str(trial_inputs.target)))
-    examples = encode_rows(tokenizer, rows.read_evaluation_rows(benchmark)["forget"][:5], "llama2", "paper", 200)
+    examples = tiny.encode_rows(tokenizer, rows.read_evaluation_rows(benchmark)["forget"][:5], "llama2", "paper", 200)
     seen: list[int] = []
     found: dict[str, torch.Tensor] = {}
     how: dict[str, Any] = {"resources": Resources(), "attention": "sdpa"}
