@@ -13,14 +13,8 @@ from trainables.storage.atomic_files import read_json
 WHOLE_WEIGHTS_FILE, WEIGHTS_INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 MERGE = "merge the adapter into its base model (peft: merge_and_unload, save_pretrained) and give that folder"
-WRAPPER_PARTS = {"base_layer", "lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "original_module"}
-WRAPPER_PARTS |= {
-    "modules_to_save",
-    "_orig_mod",
-    "_fsdp_wrapped_module",
-    "_forward_module",
-    "_checkpoint_wrapped_module",
-}
+WRAP_PARTS = {"base_layer", "lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "original_module"}
+WRAP_PARTS |= {"modules_to_save", "_orig_mod", "_fsdp_wrapped_module", "_forward_module", "_checkpoint_wrapped_module"}
 """Parts of names of peft, torch.compile, FSDP and DeepSpeed, which a model that is saved by itself does not have."""
 BUFFER_PATTERN = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias|attention\.(masked_)?bias|position_ids)$")
 """Tensors of older files that are computed by now: no weights."""
@@ -49,7 +43,7 @@ def list_weight_problems(folder: Path, attention: str, option: str) -> list[str]
         return [*found, f"{file} is damaged or cut short, and cannot be read as safetensors: {error}"]
     except InputError as error:
         return [*found, str(error)]
-    wrapped = [name for name in names if WRAPPER_PARTS & set(name.split("."))]
+    wrapped = [name for name in names if WRAP_PARTS & set(name.split("."))]
     return [*found, f"{folder} {describe_tensor_mismatch((), wrapped, ())}"] if wrapped else found
 
 
