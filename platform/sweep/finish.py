@@ -27,7 +27,8 @@ def report_end_of_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int
     print_line("making the report")  # in a process of its own: the driver does not import the analysis
     command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
     if subprocess.run(command, cwd=provenance.CODE_ROOT, check=False).returncode:
-        print_line(f"no report; try again with: python -m analysis.report {plan.name}{format_storage_option(store)}")
+        again = f"python -m analysis.report {plan.name}{format_storage_option(store)}"
+        print_line(f"no report; when that is mended: {again} (or with --output DIR, into another folder)")
     print_line(describe_mlflow_page(store, mirror.page_path))
     first = read_sweep(store.sweep(plan.sweep.name, plan.hash)).command
     print_line(f"next:   {suggest_next_command(plan, first, store)}")

@@ -90,7 +90,7 @@ def test_what_cannot_be_asked_is_told(tmp_path: Path) -> None:
     named = {"model_type": "odd", "auto_map": {"AutoConfig": "odd.Config", "AutoModelForCausalLM": "odd.Model"}}
     atomic_files.write_json(code / "config.json", named)
     (code / "odd.py").write_text(f"open('{tmp_path}/ran', 'w')")
-    told = {"abc": "the weights of trial abc were not kept", folder: "has no chat template", code: "it needs code"}
+    told = {"abc": "no result of a trial 'abc'", folder: "has no chat template", code: "it needs code"}
     for name, words in told.items():
         done = CliRunner().invoke(
             chat.cli.make_typer_app(chat.main), [str(name), f"--storage={tmp_path}"], input="yes\n" * 9

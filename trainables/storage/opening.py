@@ -12,7 +12,10 @@ from trainables.storage.folder_storage import Storage
 def open_storage(location: str, *, writable: bool = True) -> Storage:
     """Open the storage at a folder, a file:// URI or another address. Raises InputError if it cannot be used."""
     location = location.removeprefix("file://")
-    store = open_storage_unchecked(location if "://" in location else str(expand_home(location).absolute()))
+    if "://" not in location:
+        place = expand_home(location).absolute()
+        location = str(place.resolve() if ".." in place.parts else place)  # MLflow refuses files behind `..`
+    store = open_storage_unchecked(location)
     store.check_access(writable)
     return store
 

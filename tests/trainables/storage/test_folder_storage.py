@@ -53,10 +53,10 @@ def test_rows_of_a_trial_that_observes_since_it_was_resumed_keep_all_columns(tmp
 
 
 def test_a_new_storage_is_for_its_user_alone_and_an_old_one_stays(tmp_path: Path) -> None:
-    old = tmp_path / "old"
-    old.mkdir(mode=0o755)
-    assert open_storage(str(tmp_path / "new")).root.stat().st_mode & 0o777 == 0o700
-    assert open_storage(str(old)).root.stat().st_mode & 0o777 == 0o755
+    (tmp_path / "old").mkdir(mode=0o755)
+    for name, mode in (("new", 0o700), ("old", 0o755)):
+        root = open_storage(f"{tmp_path}/old/../{name}").root
+        assert (root, root.stat().st_mode & 0o777) == (tmp_path / name, mode)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -87,9 +87,10 @@ def _write_weights(
 
 
 def fetch_kept_weights(trial_id: str, store: Storage) -> Path:
-    """Return the folder of a trial's weights. Raises InputError if they were not kept."""
+    """Return the folder of a trial's weights. Raises InputError if they were not kept, or if there is no such trial."""
     folder = store.trial(trial_id)
     if not store.has_weights(trial_id):
+        load_evaluated_result(trial_id, store)
         raise InputError(
             f"ID: the weights of trial {trial_id} were not kept; run it again with python -m trainables.run "
             f"{folder / CONFIG} --storage AGAIN, then take it from --storage AGAIN"
