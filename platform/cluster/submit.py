@@ -31,7 +31,7 @@ from trainables.common.redaction import redact
 REPOSITORY_ON_CLUSTER = "~/unlearning"
 """Where `file_mounts` of a cluster file puts this checkout."""
 REPORT_LINE_PATTERN = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
-"""The line by which a sweep names its report (platform.sweep.finish)."""
+"""The line by which a report says where it is, at the end of a sweep (analysis.report)."""
 RAY_COMMAND = [sys.executable, "-m", "ray.scripts.scripts"]
 
 

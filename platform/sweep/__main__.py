@@ -20,11 +20,7 @@ from platform.schedule.capacity import choose_gpu_share, describe_missing_cpus_a
 from platform.schedule.ray_environment import remove_own_ray_folder, set_ray_environment
 from platform.state import lock, manifest
 from platform.state.limits import SweepStopper, load_spent_gpu_seconds, record_spent_gpu_seconds
-from platform.state.trial_outcomes import (
-    SweepState,
-    add_shared_artifact_warnings,
-    read_sweep_state,
-)
+from platform.state.trial_outcomes import SweepState, add_shared_artifact_warnings, read_sweep_state
 from platform.sweep.chosen_trials import list_trials_to_attack
 from platform.sweep.dry_run import convert_plan_to_json, describe_disk_shortage, format_dry_run
 from platform.sweep.finish import report_end_of_sweep

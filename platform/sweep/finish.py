@@ -1,4 +1,4 @@
-"""The end of a start: its table, report, MLflow's page and what to type next."""
+"""The end of a start: its report, which prints its tables, MLflow's page and what to type next."""
 
 import os
 import subprocess

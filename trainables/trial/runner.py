@@ -137,11 +137,11 @@ class TrialRun:
         from trainables.training.task_vectors.direction_files import ensure_direction, subtract_direction
 
         target, benchmark = self.trial.target, self.trial.benchmark
-        chosen = benchmarks.get_benchmark(benchmark.name)
         if target.fingerprint is None:  # a direction is never found by path
             target = target.model_copy(update={"fingerprint": model_files.fingerprint_model(target)})
         if benchmark.fingerprint is None:
-            benchmark = benchmark.model_copy(update={"fingerprint": chosen.fingerprint(benchmark)})
+            found = benchmarks.get_benchmark(benchmark.name).fingerprint(benchmark)
+            benchmark = benchmark.model_copy(update={"fingerprint": found})
         trial = self.trial.model_copy(update={"target": target, "benchmark": benchmark})
         direction, vector = make_direction_recipe(trial), trial.task_vector
         if direction is None or vector is None:

@@ -42,7 +42,7 @@ def test_packages_that_come_by_pythonpath_reach_rays_processes(tmp_path: Path, r
     assert float(done.stdout.splitlines()[-1]) >= 1
 
 
-@pytest.mark.parametrize("port", [None, pytest.param(70000, marks=pytest.mark.slow)], ids=["dead", "no port"])
+@pytest.mark.parametrize("port", [None, 70000], ids=["dead", "no port"])
 def test_an_address_where_nothing_answers_is_refused_at_once(
     small: Small, tmp_path: Path, run_module: RunModule, port: int | None
 ) -> None:
