@@ -42,7 +42,11 @@ def main(
     Example: python -m platform.status tofu_tiny
     """
     store = open_storage(location, writable=False)
-    sweep, *others = manifest.load_manifests_by_name(name, store)
+    try:
+        sweep, *others = manifest.load_manifests_by_name(name, store)
+    except manifest.SweepInPreparation as state:
+        cli.print_line(json.dumps({"preparation": str(state)}) if as_json else str(state))
+        return 0
     found = collect_sweep_status(sweep, store)
     found["others"] = [
         {"name": item.label, "created": item.created, "trials": len(item.trials), "command": item.command}

@@ -28,6 +28,10 @@ from trainables.storage.sweep_file import (
 from trainables.trial.progress import describe_shared_progress
 
 
+class SweepInPreparation(InputError):
+    """A sweep that has no manifest yet, so that there is nothing to read; the message is its state."""
+
+
 def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile:
     """Write the sweep's file; what earlier starts listed stays. `command`: what this start was typed as."""
     plan = state.plan
@@ -118,9 +122,9 @@ def load_manifests_by_name(name: str, store: Storage) -> list[SweepFile]:
             if (owner := read_lock_owner(store, file)) is None:
                 continue
             if process_identity.is_process_alive(owner) is False:
-                raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
-            making = "; ".join(describe_shared_progress(store)) or "data, models, reference evaluations"
-            raise InputError(f"sweep {file.stem} is still being prepared (being made in this storage: {making})")
+                raise SweepInPreparation(f"sweep {file.stem} was interrupted while it was prepared; start it again")
+            made = "; ".join(describe_shared_progress(store)) or "data, models, reference evaluations"
+            raise SweepInPreparation(f"sweep {file.stem} is still being prepared (being made in this storage: {made})")
     return find_sweeps_by_name(name, store)
 
 
