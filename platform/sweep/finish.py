@@ -23,10 +23,11 @@ QUICKSTART_FOLLOW_UP = "tofu_tiny --only benchmark.split=forget05 --only method=
 
 
 def report_end_of_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
-    """Make a start's report, which prints its tables, and print the rest; return 1 if trials of the plan failed."""
+    """Make a start's report, which prints its tables, and print the rest; return 1 if trials or the report failed."""
     print_line("making the report")  # in a process of its own: the driver does not import the analysis
     command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
-    if subprocess.run(command, cwd=provenance.CODE_ROOT, check=False).returncode:
+    no_report = subprocess.run(command, cwd=provenance.CODE_ROOT, check=False).returncode
+    if no_report:
         again = f"python -m analysis.report {plan.name}{format_storage_option(store)}"
         print_line(f"no report; when that is mended: {again} (or with --output DIR, into another folder)")
     print_line(describe_mlflow_page(store, mirror.page_path))
@@ -46,7 +47,7 @@ def report_end_of_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int
         print_line(f"{format_count(lost, 'trial')} lost; --resume goes on with what they had")
     if len(failed) > lost:
         print_line(f"{format_count(len(failed) - lost, 'trial')} failed; --retry-failed runs them again")
-    return 1 if failed else 0
+    return int(bool(failed or no_report))
 
 
 def describe_mlflow_page(store: Storage, page: str) -> str:
