@@ -44,6 +44,10 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
     if requests:
         yield f"requests: {', '.join(f'{split} {Path(file).name}' for split, file in requests.items())}"
     if plan.sweep.benchmark.name == "own":
+        for split, benchmark in plan.benchmarks.items():
+            forget, retain = map(len, row_files.read_training_rows(benchmark))
+            asked = (f"{len(of)} {name}" for name, of in row_files.read_evaluation_rows(benchmark).items() if of)
+            yield f"rows of {split}: trained on {forget} forget, {retain} retain; evaluated: {', '.join(asked)}"
         yield f"prompt template: {plan.sweep.benchmark.template}"
     each = f"{resources.cpus} CPU, {resources.gpus:g} GPU"
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
