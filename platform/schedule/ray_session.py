@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,21 +88,21 @@ def report_lost_head(place: str, resume: str) -> None:
     sys.exit()  # ends this thread alone; Ray ends the process a minute later
 
 
-def wait_for_minimum_nodes(growth: AutoscalerLimits, print_line: Callable[[str], None]) -> None:
+def wait_for_minimum_nodes(growth: AutoscalerLimits) -> None:
     """Wait up to NODE_WAIT_SECONDS for the nodes that the cluster always has, which join within seconds of `ray up`."""
     expected = 1 + growth.least
     end, waiting = time.monotonic() + NODE_WAIT_SECONDS, False
     while (existing := sum(node["Alive"] for node in ray.nodes())) < expected:
         if time.monotonic() > end:
-            print_line(f"warning: {existing} of the cluster's {expected} nodes are there; going on with them")
+            cli.print_line(f"warning: {existing} of the cluster's {expected} nodes are there; going on with them")
             return
         if not waiting:
-            print_line(f"waiting for the cluster's nodes: {existing} of {expected} are there")
+            cli.print_line(f"waiting for the cluster's nodes: {existing} of {expected} are there")
             waiting = True
         time.sleep(1.0)
 
 
-def check_nodes_start_processes(print_line: Callable[[str], None]) -> None:
+def check_nodes_start_processes() -> None:
     """Run a task on every node that is there. Raises RayError if none ends well: trials would wait without end."""
     hosts = {}
     for node in (node for node in ray.nodes() if node["Alive"]):
@@ -112,7 +111,7 @@ def check_nodes_start_processes(print_line: Callable[[str], None]) -> None:
         hosts[task.remote()] = node["NodeManagerAddress"]
     started, waiting = ray.wait(list(hosts), num_returns=len(hosts), timeout=NOTICE_SECONDS)
     if waiting:
-        print_line(f"waiting for Ray to start a process on {', '.join(hosts[one] for one in waiting)}")
+        cli.print_line(f"waiting for Ray to start a process on {', '.join(hosts[one] for one in waiting)}")
         started, waiting = ray.wait(list(hosts), num_returns=len(hosts), timeout=START_TIMEOUT - NOTICE_SECONDS)
     bad = {hosts[one]: "" for one in waiting}
     for one in started:
@@ -127,7 +126,7 @@ def check_nodes_start_processes(print_line: Callable[[str], None]) -> None:
             log = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", session, "logs", "raylet.err")
             end = log.read_text(errors="replace").splitlines()[-12:] if log.is_file() else ["(it is not here)"]
             raise ray.exceptions.RayError("\n".join([f"{problem}. The end of {log}:", *end]))
-        print_line(f"warning: {problem}; trials wait for other nodes")
+        cli.print_line(f"warning: {problem}; trials wait for other nodes")
 
 
 def shut_down_ray() -> None:
@@ -142,9 +141,7 @@ def shut_down_ray() -> None:
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))  # which Ray has undone below Python
 
 
-def choose_placement(
-    growth: AutoscalerLimits, wanted: Resources, max_concurrent: int | None, print_line: Callable[[str], None]
-) -> tuple[int, str]:
+def choose_placement(growth: AutoscalerLimits, wanted: Resources, max_concurrent: int | None) -> tuple[int, str]:
     """Return how many trials run at a time, and Ray's strategy for a trial's ranks: on one node if some node holds all.
 
     Raises InputError where the cluster cannot hold a trial: Tune would wait without end.
@@ -154,7 +151,7 @@ def choose_placement(
     strategy = "STRICT_PACK" if packed else "PACK"
     if KUBERAY_VARIABLE in os.environ:  # what its autoscaler may start is not known here
         if max_concurrent is None:
-            print_line("KubeRay may start nodes for more trials at a time: --max-concurrent N says for how many")
+            cli.print_line("KubeRay may start nodes for more trials at a time: --max-concurrent N says for how many")
         return max_concurrent or max(1, count), strategy
     if not count:
         each = f"{wanted.cpus} CPUs and {wanted.gpus:g} GPUs" if wanted.gpus else f"{wanted.cpus} CPUs"
@@ -163,7 +160,7 @@ def choose_placement(
             f"({', '.join(map(str, kinds))})"
         )
     if not packed:
-        print_line(
+        cli.print_line(
             f"warning: no node holds the {wanted.ranks} ranks of a trial; they run across nodes, and every step "
             "waits for the network between them"
         )

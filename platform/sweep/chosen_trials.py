@@ -1,7 +1,6 @@
 """The trials that the rule chooses: their weights are kept, and they are judged, exported and attacked at the end."""
 
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 from platform.plan.plan import Plan
@@ -9,6 +8,7 @@ from platform.state.trial_outcomes import read_target_evaluations, read_target_u
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.benchmarks.selection import choose_and_judge_trial
+from trainables.common.cli import print_line
 from trainables.common.errors import last_line_of_error
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
 from trainables.robustness import attacks
@@ -18,15 +18,15 @@ from trainables.storage.folder_storage import Storage, move_to_dated_folder
 from trainables.storage.opening import format_storage_option
 
 
-def print_verdicts_and_export_chosen(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
+def print_verdicts_and_export_chosen(plan: Plan, store: Storage) -> None:
     """Say of each split, of splits in a row of the last one, what to ship; export the chosen trial or say why not."""
     splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
     before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_unlearned_before, splits))
     for split in (one for one in splits if one not in before):
-        print_line(f"verdict: {_judge_split(split, plan, store, print_line)}")
+        print_line(f"verdict: {_judge_split(split, plan, store)}")
 
 
-def _judge_split(split: str, plan: Plan, store: Storage, print_line: Callable[[str], None]) -> str:
+def _judge_split(split: str, plan: Plan, store: Storage) -> str:
     """Return the verdict on a split's trials, and where its model is: exported unless a reason is against it."""
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
     trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
@@ -40,10 +40,10 @@ def _judge_split(split: str, plan: Plan, store: Storage, print_line: Callable[[s
         return f"{said} To write its model all the same: {command}"
     measured = selection.list_candidates(results, name, rule)
     why = f"It is the choice among the {len(measured)} evaluated trials of a start of sweep {plan.name}: "
-    return f"{said} {_export(trial, f'{why}{selection.describe_rule(rule)}.', plan, store, print_line)}"
+    return f"{said} {_export(trial, f'{why}{selection.describe_rule(rule)}.', plan, store)}"
 
 
-def _export(trial: Trial, why: str, plan: Plan, store: Storage, print_line: Callable[[str], None]) -> str:
+def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
     """Export a trial unless that is done; return where the folder is, or why it cannot be written."""
     import ray.exceptions
 
@@ -66,7 +66,7 @@ def _export(trial: Trial, why: str, plan: Plan, store: Storage, print_line: Call
     return f"Its model: {store.uri(folder) if store.is_remote else folder}"
 
 
-def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
+def attack_chosen_trials(plan: Plan, store: Storage) -> None:
     """Attack each chosen trial whose weights are kept, unless that is done; print what came back."""
     import ray.exceptions
 

@@ -1,10 +1,11 @@
 """What a start needs from outside, in words, and the fetching of it from the hub before the first trial."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from search_spaces.schema import backbones
 from search_spaces.schema.sweep import Sweep
+from trainables.common.cli import print_line
 from trainables.common.deadlines import ANSWER_TIMEOUT, call_within
 from trainables.common.errors import InputError, first_error_line
 from trainables.data.hub_folders import (
@@ -42,7 +43,7 @@ def describe_hub_requirement(requirement: HubRequirement) -> str:
     return "\n  ".join(lines)
 
 
-def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print_line: Callable[[str], None]) -> None:
+def fetch_requirements(required: Sequence[HubRequirement], store: Storage) -> None:
     """Fetch what this machine lacks, at the storage's commits. Raises InputError with what to accept or to bring."""
     import httpx2
     from huggingface_hub.errors import RevisionResolutionError
@@ -52,7 +53,7 @@ def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print
     for requirement in required:
         try:
             if not find_downloaded_folder(requirement, store):
-                _fetch(requirement, store, print_line)
+                _fetch(requirement, store)
         except unreached as error:
             _raise_refusal(requirement, error)
             print_line(f"needs: {describe_hub_requirement(requirement)}")
@@ -63,7 +64,7 @@ def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print
         raise InputError(f"hub: {why}, and {lacks}")
 
 
-def _fetch(requirement: HubRequirement, store: Storage, print_line: Callable[[str], None]) -> None:
+def _fetch(requirement: HubRequirement, store: Storage) -> None:
     """Fetch a requirement at the storage's commit, or at the one that its revision names now: offline the cache's."""
     from huggingface_hub import HfApi
 

@@ -15,6 +15,7 @@ from platform.state.trial_outcomes import SweepState, read_target_evaluations, r
 from trainables.benchmarks import selection
 from trainables.benchmarks.own import kept_answers
 from trainables.benchmarks.own.row_files import are_model_answers_ready
+from trainables.common.cli import print_line
 from trainables.common.errors import last_line_of_error
 from trainables.common.wording import format_duration
 from trainables.config.method_tables import METHODS
@@ -25,22 +26,21 @@ from trainables.storage.sweep_file import RETRAINED
 from trainables.trial.progress import describe_shared_progress
 from trainables.workers import ray_processes, shared_artifacts
 
-PrintLine = Callable[[str], None]
 PROGRESS_PRINT_SECONDS = 20.0
 
 
-def prepare_shared_artifacts(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:
+def prepare_shared_artifacts(state: SweepState, store: Storage, strategy: str) -> None:
     """Make what is missing, ranks placed by Ray's `strategy`. Raises what a task raised, InputError included."""
     plan = state.plan
-    _make_fictional_data(plan, store, print_line)
-    _make_models(plan, store, print_line)
-    _make_evaluations(plan, store, print_line)
-    _warn_of_weak_targets(plan, store, print_line)
-    _make_directions(state, store, print_line, strategy)
+    _make_fictional_data(plan, store)
+    _make_models(plan, store)
+    _make_evaluations(plan, store)
+    _warn_of_weak_targets(plan, store)
+    _make_directions(state, store, strategy)
     store.download_sweeps_and_results()
 
 
-def _make_fictional_data(plan: Plan, store: Storage, print_line: PrintLine) -> None:
+def _make_fictional_data(plan: Plan, store: Storage) -> None:
     source = next(iter(plan.benchmarks.values()))
     if plan.sweep.fictional is None or not source.is_fictional:
         return
@@ -56,7 +56,7 @@ def _make_fictional_data(plan: Plan, store: Storage, print_line: PrintLine) -> N
         store.push(folder)
 
 
-def _make_models(plan: Plan, store: Storage, print_line: PrintLine) -> None:
+def _make_models(plan: Plan, store: Storage) -> None:
     """Fine-tune models, those that need no other one at the same time."""
     waiting = [recipe for recipe in plan.recipes if not store.exists(store.model(recipe.id()))]
     while waiting:
@@ -70,11 +70,11 @@ def _make_models(plan: Plan, store: Storage, print_line: PrintLine) -> None:
             print_line(f"training {name} ({recipe.training.epochs:g} epochs, once)")
             task = make.remote(recipe, store.location, gpus, resources.micro_batch)
             made[task] = recipe.id(), f"{name} is trained"
-        _wait_for(made, store, print_line)
+        _wait_for(made, store)
         waiting = [recipe for recipe in waiting if recipe not in ready]
 
 
-def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None:
+def _make_evaluations(plan: Plan, store: Storage) -> None:
     """Evaluate the models first that the others are measured against; a baseline may fail."""
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
     make: Any = ray.remote(shared_artifacts.ensure_evaluation).options(num_cpus=1, num_gpus=resources.gpus)
@@ -89,7 +89,7 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
             task = make.remote(ref.model, plan.benchmarks[ref.split], ref.against, store.location, resources)
             made[task] = ref.evaluation, f"the {role} model is evaluated on {ref.split}"
         try:
-            _wait_for(made, store, print_line)
+            _wait_for(made, store)
         except ray.exceptions.RayError as error:
             if role != "baseline":
                 raise
@@ -97,7 +97,7 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
             print_line(f"warning: the baseline model is not evaluated, the trials run without it: {why}")
 
 
-def _wait_for(tasks: Mapping[Any, tuple[str, str]], store: Storage, print_line: PrintLine) -> None:
+def _wait_for(tasks: Mapping[Any, tuple[str, str]], store: Storage) -> None:
     """Say when each task has ended. `tasks`: the id of what each makes, and what to say at its end."""
     begun, waiting = time.monotonic(), list(tasks)
     while waiting:
@@ -110,7 +110,7 @@ def _wait_for(tasks: Mapping[Any, tuple[str, str]], store: Storage, print_line: 
             print_line("\n".join(lines) or "waiting for free CPUs or GPUs (`ray status` tells what is free)")
 
 
-def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> None:
+def _warn_of_weak_targets(plan: Plan, store: Storage) -> None:
     """Say where the target model's utility is 0, which the selection rule needs, or its template does not fit."""
     for split, utility in read_target_utilities(plan, store).items():
         if utility == 0 and (why := selection.explain_missing_utility_bar(utility, plan.sweep.selection)):
@@ -120,7 +120,7 @@ def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> 
             print_line(f"warning: target: {advice}")
 
 
-def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:
+def _make_directions(state: SweepState, store: Storage, strategy: str) -> None:
     """Make one direction for all strengths; where one cannot be made, the trials that need it fail."""
     plan, resources = state.plan, state.plan.sweep.resources
     make: Any = ray.remote(shared_artifacts.ensure_shared_direction)

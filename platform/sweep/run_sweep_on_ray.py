@@ -50,25 +50,25 @@ def run_sweep_on_ray(
     watch = contextlib.ExitStack()
     try:
         growth = ray_session.join_or_start_ray(options.address)
-        ray_session.wait_for_minimum_nodes(growth, print_line)
-        ray_session.check_nodes_start_processes(print_line)
+        ray_session.wait_for_minimum_nodes(growth)
+        ray_session.check_nodes_start_processes()
         look = partial(
             ray_session.report_lost_head, ray.get_runtime_context().gcs_address, manifest.format_resume_command(command)
         )
         if not resolve_ray_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
             watch.enter_context(call_periodically_in_thread(look, ray_session.RAYLET_CHECK_SECONDS))
-        slots, strategy = ray_session.choose_placement(growth, resources, options.max_concurrent, print_line)
-        hub_download.fetch_requirements(plan.hub, store, print_line)
+        slots, strategy = ray_session.choose_placement(growth, resources, options.max_concurrent)
+        hub_download.fetch_requirements(plan.hub, store)
         with stopper.count_gpu_time_of_preparation(gpus):
-            prepare.prepare_shared_artifacts(state, store, print_line, strategy)
+            prepare.prepare_shared_artifacts(state, store, strategy)
         mirror = start_mlflow_mirror(manifest.write_manifest(state, store, command), store)
         if state.number_to_run:
             run_trials_on_tune(state, store, mirror, stopper, slots, strategy, options.keep)
         if plan.sweep.stress.attacks and not stopper.reason:
             with stopper.count_gpu_time_of_preparation(gpus):
-                attack_chosen_trials(add_recorded_trials_to_plan(plan, store), store, print_line)
+                attack_chosen_trials(add_recorded_trials_to_plan(plan, store), store)
         if plan.sweep.export:
-            print_verdicts_and_export_chosen(add_recorded_trials_to_plan(plan, store), store, print_line)
+            print_verdicts_and_export_chosen(add_recorded_trials_to_plan(plan, store), store)
         mirror.close()
         return mirror
     except KeyboardInterrupt:

@@ -6,7 +6,9 @@ files git's hash. Uploads need the token TOKEN; each replaces files.
 """
 
 import base64
+import contextlib
 import hashlib
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -202,10 +204,11 @@ class HubBench:
 
     hub: HubServer
     store: Storage
-    lines: list[str] = field(default_factory=list)
+    printed: io.StringIO = field(default_factory=io.StringIO)
 
     def fetch(self, *required: HubRequirement) -> None:
-        hub_download.fetch_requirements(required, self.store, self.lines.append)
+        with contextlib.redirect_stdout(self.printed):
+            hub_download.fetch_requirements(required, self.store)
 
     def folder(self, requirement: HubRequirement) -> Path:
         found = fetch_pinned_folder(requirement, self.store)

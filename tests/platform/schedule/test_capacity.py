@@ -87,51 +87,49 @@ def head(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("head")
-def test_trials_are_placed_on_what_may_still_come(growth: AutoscalerLimits) -> None:
+def test_trials_are_placed_on_what_may_still_come(growth: AutoscalerLimits, capsys: pytest.CaptureFixture[str]) -> None:
     """Ranks that no node holds are spread, with a warning."""
-    said: list[str] = []
     asked = Resources(gpus=1, cpus=2)
-    assert ray_session.choose_placement(growth, asked, None, said.append) == (34, "STRICT_PACK")
-    assert ray_session.choose_placement(growth, asked, 5, said.append) == (5, "STRICT_PACK")
-    assert said == []
-    assert ray_session.choose_placement(growth, Resources(ranks=16, gpus=1), None, said.append) == (2, "PACK")
-    assert said == [
+    assert ray_session.choose_placement(growth, asked, None) == (34, "STRICT_PACK")
+    assert ray_session.choose_placement(growth, asked, 5) == (5, "STRICT_PACK")
+    assert capsys.readouterr().out == ""
+    assert ray_session.choose_placement(growth, Resources(ranks=16, gpus=1), None) == (2, "PACK")
+    assert capsys.readouterr().out == (
         "warning: no node holds the 16 ranks of a trial; they run across nodes, and every step waits for the network "
-        "between them"
-    ]
+        "between them\n"
+    )
 
 
 @pytest.mark.usefixtures("head")
 def test_what_could_never_run_is_refused_with_the_numbers(growth: AutoscalerLimits) -> None:
     with pytest.raises(InputError) as refused:
-        ray_session.choose_placement(growth, Resources(gpus=6, ranks=5), None, print)
+        ray_session.choose_placement(growth, Resources(gpus=6, ranks=5), None)
     assert str(refused.value) == (
         "resources: a trial asks for 5 times 1 CPUs and 6 GPUs, more than the cluster's nodes hold (4 nodes of "
         "96 CPUs and 8 GPUs, 2 nodes of 16 CPUs and 1 GPUs, 1 node of 8 CPUs)"
     )
 
 
-def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+def test_start_waits_for_the_nodes_that_a_cluster_always_has(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     rounds = iter([1, 1, 2, 3])
     monkeypatch.setattr(ray, "nodes", lambda: [node(HEAD)] * next(rounds, 1))
     monkeypatch.setattr(ray_session.time, "sleep", lambda seconds: None)
     growth = AutoscalerLimits(2, [NodeKind(0, 0, 2)], least=2)
-    ray_session.wait_for_minimum_nodes(growth, said.append)
-    assert said == ["waiting for the cluster's nodes: 1 of 3 are there"]
+    ray_session.wait_for_minimum_nodes(growth)
+    assert capsys.readouterr().out == "waiting for the cluster's nodes: 1 of 3 are there\n"
     assert next(rounds, None) is None
     monkeypatch.setattr(ray_session, "NODE_WAIT_SECONDS", -1.0)
-    ray_session.wait_for_minimum_nodes(growth, said.append)
-    assert said[1:] == ["warning: 1 of the cluster's 3 nodes are there; going on with them"]
+    ray_session.wait_for_minimum_nodes(growth)
+    assert capsys.readouterr().out == "warning: 1 of the cluster's 3 nodes are there; going on with them\n"
 
 
 @pytest.mark.usefixtures("head")
 def test_on_kuberay_max_concurrent_says_how_many_trials_nodes_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its workers start when trials wait for them, so that a head alone refuses none."""
     monkeypatch.setenv(ray_session.KUBERAY_VARIABLE, "unlearning-x")
-    placed = [
-        ray_session.choose_placement(AutoscalerLimits(), Resources(gpus=8, cpus=8), most, print) for most in (None, 4)
-    ]
+    placed = [ray_session.choose_placement(AutoscalerLimits(), Resources(gpus=8, cpus=8), most) for most in (None, 4)]
     assert placed == [(1, "PACK"), (4, "PACK")]
 
 

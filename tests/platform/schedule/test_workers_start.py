@@ -19,9 +19,7 @@ from trainables.storage import atomic_files
 SITE = next(path for path in sys.path if (Path(path) / "ray" / "__init__.py").is_file())
 """Where the packages of these tests are."""
 CHECK = "from platform.schedule import ray_environment as e; e.set_ray_environment(None)\n"
-CHECK += (
-    "from platform.schedule import ray_session as s; s.join_or_start_ray(None); s.check_nodes_start_processes(print)\n"
-)
+CHECK += "from platform.schedule import ray_session as s; s.join_or_start_ray(None); s.check_nodes_start_processes()\n"
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """What the end of a sweep exports and attacks, and what it says, of results that are written by hand."""
 
+import contextlib
+import io
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +63,9 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
 
 
 def said(plan: Any, store: Storage) -> str:
-    lines: list[str] = []
-    chosen_trials.print_verdicts_and_export_chosen(plan, store, lines.append)
-    return "\n".join(lines)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        chosen_trials.print_verdicts_and_export_chosen(plan, store)
+    return printed.getvalue().strip()
 
 
 def test_the_verdict_is_that_of_the_report_and_of_status(typed: list[str], tmp_path: Path, written: Any) -> None:
@@ -122,15 +124,16 @@ def test_a_trial_that_leaves_most_is_said_to(
 
 
 def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
-    typed: list[str], tmp_path: Path, written: Any
+    typed: list[str], tmp_path: Path, written: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan, store = swept(typed, tmp_path, 0.0, (0.0, 0.0), (0.3, 0.2))
     printed = said(plan, store)
     assert printed.startswith(f"verdict: Ship {plan.label(plan.trials[1])}: ")
     assert "; the target model's utility is 0, so the highest utility is chosen. Its model: " in printed
-    lines: list[str] = []
-    prepare._warn_of_weak_targets(plan, store, lines.append)
-    assert lines[0].startswith("warning: own: the target model's utility is 0, so the highest utility is chosen; ")
+    prepare._warn_of_weak_targets(plan, store)
+    assert capsys.readouterr().out.startswith(
+        "warning: own: the target model's utility is 0, so the highest utility is chosen; "
+    )
 
 
 def test_halves_are_reported_on_the_rows_that_were_not_chosen_on(

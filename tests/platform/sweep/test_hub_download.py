@@ -17,7 +17,7 @@ def test_what_is_read_is_fetched_once(bench: HubBench) -> None:
     names = {"config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
     names |= {*SHARDS, "model.safetensors.index.json"}
     assert {path.name for path in bench.folder(TARGET).iterdir()} == names
-    assert bench.lines == [f"fetching {MODEL_ID} at {commit[:12]}"]
+    assert bench.printed.getvalue() == f"fetching {MODEL_ID} at {commit[:12]}\n"
     assert read_pinned_commit(TARGET, bench.store) == commit
     bench.hub.requests.clear()
     bench.fetch(TARGET)
@@ -73,7 +73,7 @@ def test_offline_says_what_to_bring_and_takes_what_the_cache_has(
         offline.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
         with pytest.raises(InputError, match=r"^hub: the hub does not answer \(.*\), and this machine has not: model "):
             bench.fetch(TARGET, ROWS)
-    assert [line.splitlines()[1] for line in bench.lines] == [
+    assert [line for line in bench.printed.getvalue().splitlines() if "hf download" in line] == [
         f"  hf download {MODEL_ID} (where there is a network; then copy HF_HOME), or --set target=DIR",
         f"  hf download {ROWS_ID} --repo-type dataset (where there is a network; then copy HF_HOME), or --set "
         "benchmark.data=DIR",
