@@ -60,7 +60,13 @@ def main(
     fields["measures"] = tuple(filter(None, measures.split(",")))
     fields |= {name: value for name, value in (("data", data), ("split", split), ("template", template)) if value}
     asked = _read_benchmark(fields, model)
-    subject = _check_model(Model(path=model, attention=attention), asked)
+    subject = Model(path=model, attention=attention)
+    subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject, "--model")})
+    problems, warnings = evaluation.find_model_problems(asked, subject, "--model")
+    for line in warnings:
+        cli.print_line(f"warning: {line}", error=True)
+    if problems:
+        raise InputError("; ".join(problems))
     reference = evaluation.read_reference_evaluation(retain_evaluation, asked) if retain_evaluation else None
     for field, file in (("--output", output), ("--rows", rows_file)):
         if file:
@@ -106,17 +112,6 @@ def _read_benchmark(fields: dict[str, Any], model: str) -> Benchmark:
     if warning := chosen.warn_about_rows(asked):
         cli.print_line(f"warning: {warning}", error=True)
     return asked.model_copy(update={"fingerprint": chosen.fingerprint(asked, training=False)})
-
-
-def _check_model(subject: Model, asked: Benchmark) -> Model:
-    """Return the model with its fingerprint. Raises InputError where it cannot be asked these rows."""
-    subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject, "--model")})
-    problems, warnings = evaluation.find_model_problems(asked, subject, "--model")
-    for line in warnings:
-        cli.print_line(f"warning: {line}", error=True)
-    if problems:
-        raise InputError("; ".join(problems))
-    return subject
 
 
 def _print_metrics(benchmark: Benchmark, found: Metrics, output: Path) -> None:

@@ -15,37 +15,8 @@ from trainables.config.trial import Trial
 from trainables.data import templates
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
-from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 from trainables.trial import progress
-
-
-def _read(config: Path) -> Trial:
-    """Return the trial of a file. Raises InputError, or ValidationError."""
-    document = atomic_files.read_json(config)
-    if document is None:
-        raise InputError(f"CONFIG: '{config}' is missing, or holds no JSON object; give a trial's config.json")
-    trial = Trial.model_validate(document)
-    templates.check_template_name(trial.benchmark.template)
-    benchmarks.get_benchmark(trial.benchmark.name).check_settings(trial.benchmark)
-    return trial
-
-
-def _check_free(trial: Trial, store: Storage) -> None:
-    """Bring what there is of a trial. Raises InputError where it has a result, or another process is at it."""
-    folder, other = store.trial(trial.id()), "give another --storage to run it apart"
-    owner = progress.find_other_process_of_trial(folder)
-    if owner is None:
-        store.fetch_trial(trial.id())  # which would disturb a process here
-        owner = progress.find_other_process_of_trial(folder)
-    if owner:
-        raise InputError(
-            f"CONFIG: process {owner['pid']} on {owner['host']} is at trial {trial.id()} in {store.location}; wait for "
-            f"its end, or {other}"
-        )
-    if store.has_result(trial.id()):
-        status = (store.result(trial.id()) or {}).get("status", "damaged")
-        raise InputError(f"CONFIG: trial {trial.id()} has a result already ({status}) in {folder}; {other}")
 
 
 def main(
@@ -56,7 +27,12 @@ def main(
 
     Example: python -m trainables.run runs/trials/ID/config.json --storage again
     """
-    trial = _read(config)
+    document = atomic_files.read_json(config)
+    if document is None:
+        raise InputError(f"CONFIG: '{config}' is missing, or holds no JSON object; give a trial's config.json")
+    trial = Trial.model_validate(document)
+    templates.check_template_name(trial.benchmark.template)
+    benchmarks.get_benchmark(trial.benchmark.name).check_settings(trial.benchmark)
     if trial.resources.ranks > 1:
         raise InputError(
             "resources.ranks: this command is one process; use python -m platform.sweep, or set resources.ranks to 1 "
@@ -68,7 +44,17 @@ def main(
     cli.silence_libraries()
     from trainables.trial.runner import TrialRun
 
-    _check_free(trial, store)
+    folder, other = store.trial(trial.id()), "give another --storage to run it apart"
+    owner = progress.find_other_process_of_trial(folder)
+    if owner is None:
+        store.fetch_trial(trial.id())  # which would disturb a process here
+        owner = progress.find_other_process_of_trial(folder)
+    if owner:
+        at = f"process {owner['pid']} on {owner['host']} is at trial {trial.id()} in {store.location}"
+        raise InputError(f"CONFIG: {at}; wait for its end, or {other}")
+    if store.has_result(trial.id()):
+        status = (store.result(trial.id()) or {}).get("status", "damaged")
+        raise InputError(f"CONFIG: trial {trial.id()} has a result already ({status}) in {folder}; {other}")
     trial = localize_paths(trial, store)
     for event in TrialRun(trial, store, keep_weights=True).run_events():
         if event["phase"] == "training":
@@ -76,7 +62,7 @@ def main(
         elif event["phase"] == "done":
             result = event["result"]
             cli.print_line(json.dumps({key: result[key] for key in ("id", "status", "metrics", "error")}, indent=2))
-            cli.print_line(f"result: {store.trial(trial.id()) / RESULT}")
+            cli.print_line(f"result: {folder / RESULT}")
             return 0 if result["status"] == "finished" else 1
         else:
             cli.print_line(event["phase"])
