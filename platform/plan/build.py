@@ -1,6 +1,5 @@
 """Resolution of a sweep into a plan, or into all that is wrong at once. Nothing is written."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from platform.plan import overrides
@@ -13,12 +12,12 @@ from platform.plan.models import (
     resolve_benchmark,
 )
 from platform.plan.plan import Plan
-from platform.plan.spaces import STRATEGIES, ModelsBySplit, StudySpace, list_known_trials, list_study_spaces
+from platform.plan.spaces import ModelsBySplit, StudySpace, list_known_trials, list_study_spaces
 from search_spaces.schema.sweep import STUDY_AXIS_PATHS, Range, Sweep
 from trainables import benchmarks as kinds
 from trainables.benchmarks import evaluation, own
 from trainables.benchmarks.own import row_files
-from trainables.common.errors import InputError, suggest_name
+from trainables.common.errors import InputError, ProblemCollector
 from trainables.common.fingerprints import hash_json
 from trainables.common.typed_paths import is_folder
 from trainables.config.method_tables import METHODS, RECTIFIERS
@@ -37,27 +36,6 @@ SWEEP_HASH_FIELDS = ("name", "searched", "benchmark", "objective", "training", "
 SplitReferences = dict[str, list[PlannedEvaluation]]
 
 
-@dataclass
-class ProblemCollector:
-    """Collects what is wrong, so that a person hears of everything at once."""
-
-    found: list[str] = field(default_factory=list)
-
-    def collect_from(self, action: Any, *arguments: Any) -> Any:
-        """Return what an action returns, None if it raises InputError."""
-        try:
-            return action(*arguments)
-        except InputError as error:
-            if str(error) not in self.found:
-                self.found.append(str(error))
-            return None
-
-    def raise_if_any(self) -> None:
-        """Raise InputError with all that was found, if anything was."""
-        if self.found:
-            raise InputError("; ".join(self.found))
-
-
 def make_plan(
     sweep: Sweep,
     store: Storage,
@@ -68,8 +46,6 @@ def make_plan(
 ) -> Plan:
     """Resolve a sweep. Raises InputError with every problem found."""
     strategy = strategy or sweep.strategy
-    if strategy not in STRATEGIES:
-        raise InputError(f"--strategy: unknown strategy '{strategy}'; {suggest_name(strategy, STRATEGIES)}")
     sweep = _choose_template(_list_requests(_locate_answers(sweep)), store)
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
     warnings = _check_rows_with_models(benchmarks, found)

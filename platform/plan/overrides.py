@@ -15,7 +15,7 @@ from platform.plan.spaces import StudySpace, find_nearest_value, format_setting_
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import STUDY_AXIS_PATHS, Axis, Range, Sweep, list_allowed_axis_paths, parse_axis
 from trainables.common.cli import describe_invalid_settings
-from trainables.common.errors import InputError, suggest_name
+from trainables.common.errors import InputError, ProblemCollector, suggest_name
 from trainables.common.regular_files import parse_yaml, read_text
 from trainables.common.typed_paths import expand_home
 from trainables.config.settings import FrozenSettings
@@ -31,9 +31,11 @@ VECTOR_STRENGTH_PATHS = ("task_vector.stg", "task_vector.strength")  # one metho
 
 def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     """Return the sweep with every `PATH=VALUE` set; several values or a range make an axis. Raises InputError."""
-    pairs = [_split_pair(item, "--set") for setting in settings for item in _read_settings(setting)]
+    found = ProblemCollector()
+    items = [item for setting in settings for item in found.collect_from(_read_settings, setting) or ()]
+    pairs = [pair for item in items if (pair := found.collect_from(_split_pair, item, "--set"))]
     for value in (value for path, value in pairs if path == BACKBONE_FIELD):
-        sweep = _set_backbone(sweep, value)
+        sweep = found.collect_from(_set_backbone, sweep, value) or sweep
     document: dict[str, Any] = sweep.model_dump() | {"axes": dict(sweep.axes)}
     axes: dict[str, str] = {}
     problems: list[str] = []
@@ -51,12 +53,14 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
             problems.append(str(error))
     document["searched"] = tuple(path for path in document["searched"] if path not in axes)
     document["typed"] = tuple(axes)
+    changed = sweep
     try:
         changed = Sweep.model_validate(document)
     except ValidationError as error:
-        raise InputError(f"--set: {'; '.join([*problems, describe_invalid_settings(error)])}") from error
+        problems.append(describe_invalid_settings(error))
     if problems:
-        raise InputError(f"--set: {'; '.join(problems)}")
+        found.found.append(f"--set: {'; '.join(problems)}")
+    found.raise_if_any()
     _check_effect(changed, axes)
     return changed
 
@@ -146,22 +150,11 @@ def load_backbones() -> list[Backbone]:
 
 def filter_study_spaces(spaces: Sequence[StudySpace], filters: Sequence[str]) -> list[StudySpace]:
     """Return the parts of the spaces that pass every `FIELD=V1,V2`. Raises InputError on what no trial has."""
-    kept = list(spaces)
+    kept, problems = list(spaces), ProblemCollector()
     known = [_list_values(space) for space in spaces] if filters else []
-    for item in filters:
-        path, text = _split_pair(item, "--only")
-        axes = [values[path] for values in known if path in values]
-        if not axes:
-            raise InputError(f"--only {item}: unknown field '{path}'; {_suggest(path, sorted(set().union(*known)))}")
-        values: list[Any] = []
-        for axis in axes:
-            if isinstance(axis, Range):
-                raise InputError(f"--only {item}: {path} is a range here, {axis}; --set {path}={text} instead")
-            values += axis
-        spelled = sorted(set(map(format_setting_as_typed, values)))
-        choices = {_normalise(choice): choice for choice in text.split(",")}
-        for choice in (choice for key, choice in choices.items() if key not in map(_normalise, spelled)):
-            raise InputError(f"--only {item}: no trial has {path}={choice}; {suggest_name(choice, spelled)}")
+    found = [problems.collect_from(_parse_filter, item, known) for item in filters]
+    problems.raise_if_any()
+    for path, choices in found:
         parts = {space.study: _narrow(space, path, choices) for space in kept}
         compared = {f"{study.rpartition('/')[0]}/none" for study, part in parts.items() if part}
         baselines = compared if path.startswith("rectifier.") and path != "rectifier.name" else set()
@@ -170,6 +163,24 @@ def filter_study_spaces(spaces: Sequence[StudySpace], filters: Sequence[str]) ->
         passed = f" that passes --only {' --only '.join(filters)}" if filters else " with these values"
         raise InputError(f"the sweep has no trial{passed}")
     return kept
+
+
+def _parse_filter(item: str, known: Sequence[Mapping[str, Axis]]) -> tuple[str, dict[Any, str]]:
+    """Return the path and the values of `FIELD=V1,V2`. Raises InputError on what is in no space's values."""
+    path, text = _split_pair(item, "--only")
+    axes = [values[path] for values in known if path in values]
+    if not axes:
+        raise InputError(f"--only {item}: unknown field '{path}'; {_suggest(path, sorted(set().union(*known)))}")
+    values: list[Any] = []
+    for axis in axes:
+        if isinstance(axis, Range):
+            raise InputError(f"--only {item}: {path} is a range here, {axis}; --set {path}={text} instead")
+        values += axis
+    spelled = sorted(set(map(format_setting_as_typed, values)))
+    choices = {_normalise(choice): choice for choice in text.split(",")}
+    for choice in (choice for key, choice in choices.items() if key not in map(_normalise, spelled)):
+        raise InputError(f"--only {item}: no trial has {path}={choice}; {suggest_name(choice, spelled)}")
+    return path, choices
 
 
 def _list_values(space: StudySpace) -> dict[str, Axis]:

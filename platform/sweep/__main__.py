@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from platform.plan import overrides
-from platform.plan.build import ProblemCollector, make_plan
+from platform.plan.build import make_plan
 from platform.plan.plan import Plan
 from platform.schedule.capacity import choose_gpu_share, describe_missing_cpus_and_gpus, estimate_parallel_trials
 from platform.schedule.ray_environment import remove_own_ray_folder, set_ray_environment
@@ -28,7 +28,7 @@ from platform.sweep.start_options import StartOptions
 from platform.tracking.mirror import start_mlflow_mirror
 from search_spaces.schema.sweep import Sweep, import_sweep, list_sweep_names
 from trainables.common import cli, provenance
-from trainables.common.errors import InputError, suggest_name
+from trainables.common.errors import InputError, ProblemCollector, suggest_name
 from trainables.common.wording import format_count
 from trainables.storage.file_names import ERROR, RESULT, ROWS, STEPS
 from trainables.storage.folder_storage import Storage, move_to_dated_folder, remove_trial_leftovers
@@ -75,16 +75,18 @@ def main(
     """
     if list_:
         return _print_sweeps(as_json)
-    settings = [*(set_ or []), *([] if seeds is None else [f"seed={_list_seeds(seeds)}"])]
-    sweep = _find_sweep(name)
+    sweep, problems = _find_sweep(name), ProblemCollector()
     options = StartOptions(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason, minutes)
-    options.check(strategy or sweep.strategy, trials, cluster)
+    problems.found += options.find_problems(strategy or sweep.strategy, trials, cluster)
+    settings = problems.collect_from(_list_settings, set_ or [], seeds)
     if cluster is not None:
+        problems.raise_if_any()
         from platform.cluster import submit
 
         return submit.run_sweep_on_cluster(sweep.name, cluster, sys.argv[1:])
-    sweep = overrides.apply_overrides(sweep, settings)
-    store = _open_storage(location)
+    sweep = problems.collect_from(overrides.apply_overrides, sweep, settings or set_ or [])
+    store = problems.collect_from(_open_storage, location)
+    problems.raise_if_any()
     plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
     if sweep.resources.share_gpus:
         sweep = sweep.model_copy(update={"resources": choose_gpu_share(plan, options.address)})
@@ -206,14 +208,16 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: StartOpt
     return replace(state, damaged=())
 
 
-def _list_seeds(text: str) -> str:
-    """Return `0,1,2` for `0,1,2` or `0-2`, and a range of a study as it is. Raises InputError."""
-    found = re.fullmatch(r"([0-9]{1,10})-([0-9]{1,10})", text)
+def _list_settings(settings: list[str], seeds: str | None) -> list[str]:
+    """Return `settings`, and a setting for seeds `0,1,2`, `0-2` or a range of a study. Raises InputError."""
+    if seeds is None:
+        return settings
+    found = re.fullmatch(r"([0-9]{1,10})-([0-9]{1,10})", seeds)
     if found and int(found[1]) <= int(found[2]) < int(found[1]) + 1000:
-        return ",".join(map(str, range(int(found[1]), int(found[2]) + 1)))
-    if not re.fullmatch(r"[0-9]+((,[0-9]+)*|\.\.[0-9]+)", text):
-        raise InputError(f"--seeds '{text}': write whole numbers from 0, such as 0,1,2, or 0-4 (1000 at most)")
-    return text
+        seeds = ",".join(map(str, range(int(found[1]), int(found[2]) + 1)))
+    if not re.fullmatch(r"[0-9]+((,[0-9]+)*|\.\.[0-9]+)", seeds):
+        raise InputError(f"--seeds '{seeds}': write whole numbers from 0, such as 0,1,2, or 0-4 (1000 at most)")
+    return [*settings, f"seed={seeds}"]
 
 
 def _open_storage(location: str) -> Storage:

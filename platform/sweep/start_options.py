@@ -1,8 +1,10 @@
 """The options of a start, apart from what is planned."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainables.common.errors import InputError, suggest_name
+from platform.plan.spaces import STRATEGIES
+from trainables.common.errors import suggest_name
 from trainables.storage.file_names import FAILED_STATUSES
 
 KEEP_WEIGHTS_CHOICES = ("all", "pareto", "best", "none")
@@ -26,20 +28,22 @@ class StartOptions:
         """Return the outcomes whose trials run again, beside those that were lost."""
         return () if not self.retry_failed else (self.reason,) if self.reason else FAILED_STATUSES
 
-    def check(self, strategy: str, trials: int | None, cluster: str | None) -> None:
-        """Raise InputError if a value is unknown or options exclude each other."""
+    def find_problems(self, strategy: str, trials: int | None, cluster: str | None) -> Iterator[str]:
+        """Yield what is wrong: values that are unknown, and options that exclude each other."""
         if cluster is not None and self.address is not None:
-            raise InputError("--cluster and --address exclude each other: the first starts the sweep on that head")
-        if trials is not None and strategy != "optuna":
-            raise InputError(f"--trials {trials}: for --strategy optuna; --strategy {strategy} has its own order")
+            yield "--cluster and --address exclude each other: the first starts the sweep on that head"
+        if strategy not in STRATEGIES:
+            yield f"--strategy: unknown strategy '{strategy}'; {suggest_name(strategy, STRATEGIES)}"
+        elif trials is not None and strategy != "optuna":
+            yield f"--trials {trials}: for --strategy optuna; --strategy {strategy} has its own order"
         if self.new and (self.resume or self.retry_failed):
-            raise InputError(f"--{'resume' if self.resume else 'retry-failed'} and --new exclude each other")
+            yield f"--{'resume' if self.resume else 'retry-failed'} and --new exclude each other"
         if self.reason is not None and not self.retry_failed:
-            raise InputError("--reason: says which failed trials --retry-failed runs again; add --retry-failed")
+            yield "--reason: says which failed trials --retry-failed runs again; add --retry-failed"
         if self.reason is not None and self.reason not in FAILED_STATUSES:
-            raise InputError(f"--reason: unknown reason '{self.reason}'; {suggest_name(self.reason, FAILED_STATUSES)}")
+            yield f"--reason: unknown reason '{self.reason}'; {suggest_name(self.reason, FAILED_STATUSES)}"
         for option, limit in (("--gpu-hours", self.gpu_hours), ("--minutes", self.minutes)):
             if limit is not None and not 0 < limit < float("inf"):
-                raise InputError(f"{option}: must be above 0, got {limit:g}")
+                yield f"{option}: must be above 0, got {limit:g}"
         if self.keep not in KEEP_WEIGHTS_CHOICES:
-            raise InputError(f"--keep: unknown choice '{self.keep}'; {suggest_name(self.keep, KEEP_WEIGHTS_CHOICES)}")
+            yield f"--keep: unknown choice '{self.keep}'; {suggest_name(self.keep, KEEP_WEIGHTS_CHOICES)}"

@@ -2,6 +2,8 @@
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 OUT_OF_MEMORY_PHRASES = ("out of memory", "memoryerror", "not enough memory", "allocate memory", "alloc_failed")
 OUT_OF_MEMORY_PHRASES += ("allocation_failed",)
@@ -14,6 +16,27 @@ class InputError(Exception):
 
 class StoreUnreachable(InputError):
     """An object store that does not answer, or refuses access."""
+
+
+@dataclass
+class ProblemCollector:
+    """Collects what is wrong, so that a person hears of everything at once."""
+
+    found: list[str] = field(default_factory=list)
+
+    def collect_from(self, action: Any, *arguments: Any) -> Any:
+        """Return what an action returns, None if it raises InputError."""
+        try:
+            return action(*arguments)
+        except InputError as error:
+            if str(error) not in self.found:
+                self.found.append(str(error))
+            return None
+
+    def raise_if_any(self) -> None:
+        """Raise InputError with all that was found, if anything was."""
+        if self.found:
+            raise InputError("; ".join(self.found))
 
 
 class TrialDiverged(Exception):

@@ -13,7 +13,6 @@ from platform.state.limits import FIRST_TRIALS_WATCHED, SweepStopper, load_spent
 from platform.state.trial_outcomes import count_trial_gpus
 from platform.sweep.start_options import StartOptions
 from tests.support.small_sweep import seeds
-from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.storage.folder_storage import Storage
 
@@ -76,8 +75,8 @@ def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) ->
     now[0] = 1800.0
     assert (stopper.gpu_hours_spent, stopper.running) == (0.5, {})
     for hours in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(InputError, match="--gpu-hours: must be above 0"):
-            StartOptions(gpu_hours=hours).check("grid", None, None)
+        (problem,) = StartOptions(gpu_hours=hours).find_problems("grid", None, None)
+        assert problem.startswith("--gpu-hours: must be above 0")
 
 
 def test_what_is_spent_is_kept_while_the_driver_lives(store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,11 @@ def test_baselines_stay_beside_what_is_compared_and_the_rest_is_named(small: Sma
 
 
 DRY = ("tofu_tiny", "--dry-run")
+SEVERAL = "--trials 4 --seeds 0,one --keep paretto --set search.sampler=tpa --set training.lrr --set backbone=phi9 "
+SEVERAL += "--storage s4://bucket/runs"
+SEVERAL_SAID = "--trials 4: for --strategy optuna; --strategy grid has its own order|--seeds '0,one': write whole |0-4|"
+SEVERAL_SAID += "--keep: unknown choice 'paretto'; did you mean 'pareto'?|search.sampler: |'tpe', |(got 'tpa')|"
+SEVERAL_SAID += "--set training.lrr: write FIELD=VALUE|backbone=phi9|--storage: 's4://bucket/runs'|file://"
 
 
 @pytest.mark.parametrize(
@@ -109,16 +114,15 @@ DRY = ("tofu_tiny", "--dry-run")
         (("tofu_tiny", "--reason", "failed"), ["--reason: ", "add --retry-failed"]),
         (("tofu_tiny", "--retry-failed", "--reason", "oom"), ["unknown reason 'oom'", "out_of_memory, lost"]),
         ((*DRY, "--strategy", "gird"), ["--strategy", "'gird'", "grid, paper, optuna"]),
-        ((*DRY, "--trials", 4), ["--trials 4: for --strategy optuna; --strategy grid has its own order"]),
-        ((*DRY, "--set", "search.sampler=tpa"), ["search.sampler: ", "'tpe', ", "(got 'tpa')"]),
-        ((*DRY, "--seeds", "0,one"), ["--seeds '0,one': ", "whole numbers", "0-4"]),
         ((*DRY, "--seeds", "0-99999999999"), ["--seeds '0-99999999999': ", "1000 at most"]),
         ((*DRY, "--set", "references.seeds=999999999"), ["references.seeds: ", "less than or equal to 100"]),
         ((*DRY, "--set", "benchmark.data=./nowhere"), ["benchmark.data", "'./nowhere'"]),
-        ((*DRY, "--only", "method=gd,np"), ["--only method=gd,np: no trial has method=np; did you mean 'npo'?"]),
-        ((*DRY, "--keep", "paretto"), ["--keep: unknown choice 'paretto'; did you mean 'pareto'?"]),
         (("quickstart", "--dry-run", "--set", "method=rmu"), ["objective.layer: RMU", "the model has 2, got 7"]),
-        ((*DRY, "--storage", "s4://bucket/runs"), ["--storage", "'s4://bucket/runs'", "file://"]),
+        ((*DRY, *SEVERAL.split()), SEVERAL_SAID.split("|")),
+        (
+            (*DRY, "--only", "method=gd,np", "--only", "metod=ga"),
+            ["--only method=gd,np: no trial has method=np; did you mean 'npo'?", "unknown field 'metod'"],
+        ),
     ],
     ids=lambda value: " ".join(map(str, value))[:40] or "nothing",
 )
