@@ -112,7 +112,8 @@ class Encoder:
         self, ids: list[int], offsets: list[tuple[int, int]], prompt: list[int], whole: RenderedConversation
     ) -> Example:
         """Return a whole conversation's ids with their labels; `prompt`: the ids that a model is given."""
-        start, special = len(prompt), [token in self.tokenizer.added_tokens_decoder for token in ids]
+        start, added = len(prompt), self.tokenizer.added_tokens_decoder  # which is made anew each time
+        special = [token in added for token in ids]
         places = [(k, begin, end) for k, (begin, end) in enumerate(offsets)]  # special tokens may swallow spaces
         if ids[:start] != prompt:
             behind = (k for k, at, end in places if end > whole.prompt and not (at < whole.prompt and special[k]))
