@@ -47,12 +47,12 @@ def test_a_folder_and_a_trial_are_asked(model: Path, tmp_path: Path, monkeypatch
         place.parent.mkdir(parents=True)
         place.symlink_to(model)
     expected = (first := restate(model, QUESTION)) + restate(model, LONGER)
-    for name in (str(model), "abc", "def"):
-        done = invoke(chat.main, name, "--storage", tmp_path, "--ask", QUESTION, "--ask", LONGER)
-        assert (done.exit_code, done.stdout) == (0, expected), name
-    lines = f"{QUESTION}\n\n{LONGER}\n" * 9  # more than are answered together
+    for name, many in ((str(model), 9), ("abc", 1), ("def", 1)):  # 9: more than are answered together
+        done = invoke(chat.main, name, "--storage", tmp_path, *("--ask", QUESTION, "--ask", LONGER) * many)
+        assert (done.exit_code, done.stdout) == (0, expected * many), name
+    lines = f"{QUESTION}\n\n{LONGER}\n"
     done = CliRunner().invoke(chat.cli.make_typer_app(chat.main), [str(model)], input=lines)
-    assert (done.exit_code, done.stdout) == (0, expected * 9)
+    assert (done.exit_code, done.stdout) == (0, expected)
     read, write = os.pipe()
     monkeypatch.setattr(sys, "stdin", os.fdopen(read))
     monkeypatch.setattr(sys, "stdout", said := io.StringIO())
