@@ -1,7 +1,6 @@
-"""Real sweeps on the tiny models: started, killed, stopped, resumed; in one actor and without Ray the same numbers."""
+"""Real sweeps on the tiny models: started, stopped, their workers killed; in one actor and without Ray the same."""
 
 import json
-import random
 import re
 import signal
 import subprocess
@@ -14,12 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from platform.plan.build import make_plan
-from platform.plan.overrides import apply_overrides
-from search_spaces.tofu_tiny import SWEEP
-from tests.faults import sweep as fault_sweep
-from tests.faults.checks import differences, litter, mirrored, restarted, rewritten, twice
-from tests.faults.sweep import PATIENCE, Command, Round, Watch, saved
+from tests.faults.checks import litter, mirrored
+from tests.faults.sweep import PATIENCE, saved
 from tests.support import small_sweep
 from tests.support.environment import RunModule, TrialInputs, clean_environment, type_settings
 from tests.support.interrupted import same
@@ -31,7 +26,7 @@ from trainables.trial.runner import TrialRun
 
 SETTINGS = (
     *"benchmark.split=forget25 training.max_steps=4 training.batch_size=8 training.max_length=192".split(),
-    *"training.lr=2e-3 rectifier.gamma=0.8 rectifier.tau=1 stress.attacks=int8".split(),
+    *"training.lr=2e-3 rectifier.gamma=0.8 rectifier.tau=1 stress.attacks=int8 resources.checkpoint_every=1".split(),
 )
 TRIALS = 2  # NPO without and with GRU
 ONE = ("--max-concurrent", "1")
@@ -45,10 +40,12 @@ def type_words(inputs: TrialInputs, place: Path, methods: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Started:
-    """A sweep after its first start."""
+    """A sweep after its first start. `killed`: the trial whose worker was killed, and the step of its checkpoint."""
 
     store: Storage
-    done: subprocess.CompletedProcess[str]
+    out: str
+    err: str
+    killed: tuple[str, int]
 
     def sweep(self) -> dict[str, Any]:
         (path,) = (self.store.root / "sweeps").glob("*.json")
@@ -62,29 +59,48 @@ class Started:
 
 
 @pytest.fixture(scope="module")
-def started(trial_inputs: Any, join: RunModule, tmp_path_factory: pytest.TempPathFactory) -> Started:
-    """Both trials run in one actor, one after another."""
+def started(trial_inputs: Any, joined: dict[str, str], root: Path, tmp_path_factory: pytest.TempPathFactory) -> Started:
+    """Both trials run in one actor, one after another; the first one's dies at a checkpoint.
+
+    The whole fault matrix, with the driver's death: tests/faults/test_faults.py.
+    """
     place = tmp_path_factory.mktemp("sweep")
-    done = join(*type_words(trial_inputs, place, "npo"), "--storage", place / "runs", *ONE)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Started(Storage(place / "runs"), done)
+    store = Storage(place / "runs")
+    typed = [*type_words(trial_inputs, place, "npo"), "--storage", place / "runs", *ONE]
+    command = [sys.executable, "-m", "platform.sweep", *typed, "--address", joined["RAY_ADDRESS"]]
+    environment = clean_environment(COLUMNS="160", NO_COLOR="1") | joined
+    with subprocess.Popen(
+        command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as driver:
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not (found := saved(store)) and driver.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            for killed in found:
+                psutil.Process((read_json(store.trial(killed) / PROGRESS) or {})["pid"]).kill()
+            out, err = driver.communicate(timeout=PATIENCE if found else 1)
+        finally:
+            driver.kill()
+    assert driver.returncode == 0, out + err
+    ((killed, (_, step)),) = found.items()
+    return Started(store, out, err, (killed, step))
 
 
 def test_first_start_tells_what_happens_and_where_everything_is(started: Started) -> None:
     """Each study has one trial here, which is the chosen one."""
-    sweep, lines = started.sweep(), started.done.stdout.splitlines()
+    sweep, lines = started.sweep(), started.out.splitlines()
     name = f"tofu_tiny-{sweep['hash']}"
     assert lines[0] == f"sweep {name}: {TRIALS} trials, 0 done, {TRIALS} to run"
     assert lines[1].startswith(f"storage {started.store.root}, ")
     assert "evaluating the retain model on forget25 (once)" in lines
     for label in ("npo-forget25-s0", "gru-npo-forget25-g0.8-t1-s0"):
         assert sum(re.match(rf"{label} \([0-9a-f]{{12}}\): FQ -", line) is not None for line in lines) == 1
-    assert f"done {TRIALS} | running 0 | failed 0 | left 0" in started.done.stdout
+    assert f"done {TRIALS} | running 0 | failed 0 | left 0" in started.out
     assert [line.split(":")[0] for line in lines[-5:]] == ["report", "MLflow", "  table", "  chart", "next"]
     assert lines[-5] == f"report: {started.store.root}/reports/{name}/index.html"
     assert lines[-1].startswith("next:   python -m platform.sweep tofu_tiny --set benchmark.data=")
     assert f" --resume --storage {started.store.root} --seeds 0,1,2   " in lines[-1]
-    assert started.done.stderr == ""
+    assert started.err == ""
     assert [row[2:6] for row in lines if row.startswith("| ")][-5:] == ["Meth", "Orig", "Retr", "NPO ", "w/ G"]
     assert sum(line.startswith("stress: ") and ": attacked; " in line for line in lines) == TRIALS
     attacked = {path.parent.name for path in started.store.root.glob("stress/*/came_back.json")}
@@ -118,61 +134,19 @@ def test_the_storage_holds_one_result_a_trial_and_the_references(started: Starte
     assert not list(root.rglob("*.partial"))
 
 
-def test_the_actor_and_a_process_without_ray_give_the_same_bit_for_bit(started: Started, tmp_path: Path) -> None:
-    """Also of the second trial in the actor: nothing of the first is left in it."""
+def test_a_killed_trial_goes_on_and_is_that_of_a_process_without_ray_bit_for_bit(
+    started: Started, tmp_path: Path
+) -> None:
+    """Also the second trial in the actor: nothing of the first is left in it."""
+    killed, step = started.killed
+    assert started.results()[killed]["training"]["resumed_at"] >= step
+    assert started.out.count(": its process or node went away; it goes on from its last checkpoint") == 1
+    assert (list(mirrored(started.store)), litter(started.store)) == ([], [])
     cold = Storage(tmp_path)
     for rectifier in ("gru", "none"):
         trial = Trial.model_validate(started.result(rectifier)["config"])
         list(TrialRun(trial, cold).run_events())
         same(started.store, cold, trial, kept=False)
-
-
-def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
-    trial_inputs: TrialInputs, joined: dict[str, str], tmp_path: Path
-) -> None:
-    """What was under way at a kill goes on from its checkpoint, what was done is not touched: all is as if undisturbed.
-
-    The whole fault matrix: tests/faults/test_faults.py.
-    """
-    store, base = Storage(tmp_path / "runs"), Storage(tmp_path / "undisturbed")
-    settings = fault_sweep.write_inputs(trial_inputs, tmp_path)
-    only = ["method=ga", "rectifier.name=gru"]
-    small_sweep.evaluate_references(make_plan(apply_overrides(SWEEP, settings), store, only=only), store)
-    arguments = fault_sweep.type_words(settings, "--only", only[0], "--only", only[1], "--max-concurrent", "1")
-    one = Round(0, tmp_path, arguments, joined, random.Random(0), Watch(store))
-    with one.followed():
-        driver = one.start()
-        killed, step = kill_at_a_checkpoint(one, driver)
-        first = one.saved
-        one.wait_for(driver, 1)
-        one.record_fault(driver)
-        one.saved = first | one.saved
-        driver.process.kill()
-        driver.end(-9)
-        done = len(one.results())
-        assert f": 2 trials, {done} done, {2 - done} to run" in one.start("--resume").end()
-    results = {name: store.result(name) or {} for name in fault_sweep.sweep_of(store).trials}
-    assert [result.get("status") for result in results.values()] == ["finished"] * 2
-    assert (rewritten(one), twice(one.watch, ()), list(mirrored(store)), litter(store)) == ([], [], [], [])
-    assert restarted(one) == []
-    assert results[killed]["training"]["resumed_at"] >= step
-    for name in results:
-        list(TrialRun(Trial.model_validate(results[name]["config"]), base).run_events())
-    assert differences(store, base, results) == []
-
-
-def kill_at_a_checkpoint(one: Round, driver: Command) -> tuple[str, int]:
-    """Kill the worker of a trial that has a checkpoint: the trial, and the step that it goes on from."""
-    deadline = time.monotonic() + PATIENCE
-    while not saved(one.store):
-        assert driver.running, driver.said
-        assert time.monotonic() < deadline, driver.said
-        time.sleep(0.01)
-    one.record_fault(driver)
-    killed, (_, step) = next(iter(one.saved.items()))
-    told = read_json(one.store.trial(killed) / PROGRESS) or {}
-    psutil.Process(told["pid"]).kill()
-    return killed, step
 
 
 @pytest.mark.slow
