@@ -29,21 +29,17 @@ def redact(text: str) -> str:
     """Return `text` with `***` in the place of every secret."""
     text = _QUERY.sub(rf"\g<1>{SECRET_MASK}", _USER.sub(f"{SECRET_MASK}@", text))
     text = _HEADER.sub(rf"\g<1>{SECRET_MASK}", text)
-    for secret in _secrets():
-        text = text.replace(secret, SECRET_MASK)
+    found = {value for name, value in os.environ.items() if SECRET_NAME_PATTERN.search(name)}
+    user = os.environ.get("MLFLOW_TRACKING_URI", "").partition("://")[2].rpartition("@")[0]
+    found |= {user.partition(":")[2], base64.b64encode(user.encode()).decode()}  # as Basic authorisation sends it
+    found |= {form for secret in found for form in (unquote(secret), quote(secret), quote(secret, safe=""))}
+    found |= {form for secret in found for form in (quote_plus(secret), json.dumps(secret)[1:-1], repr(secret)[1:-1])}
+    for secret in sorted(found, key=len, reverse=True):  # the longest first: one may begin with another
+        if len(secret) >= MIN_SECRET_LENGTH:
+            text = text.replace(secret, SECRET_MASK)
     return text
 
 
 def has_credentials(place: str) -> bool:
     """Whether a path or URL holds a user name, a password or a token."""
     return bool(_USER.search(place) or _QUERY.search(place))
-
-
-def _secrets() -> list[str]:
-    """Return the secrets, the longest first: one may begin with another."""
-    found = {value for name, value in os.environ.items() if SECRET_NAME_PATTERN.search(name)}
-    user = os.environ.get("MLFLOW_TRACKING_URI", "").partition("://")[2].rpartition("@")[0]
-    found |= {user.partition(":")[2], base64.b64encode(user.encode()).decode()}  # as Basic authorisation sends it
-    found |= {form for secret in found for form in (unquote(secret), quote(secret), quote(secret, safe=""))}
-    found |= {form for secret in found for form in (quote_plus(secret), json.dumps(secret)[1:-1], repr(secret)[1:-1])}
-    return sorted((secret for secret in found if len(secret) >= MIN_SECRET_LENGTH), key=len, reverse=True)
