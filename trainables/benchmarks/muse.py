@@ -115,9 +115,18 @@ class MuseBenchmark(base.BenchmarkBase):
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: float | None, *, token_budget: int
     ) -> tuple[Metrics, Records]:
         """Return every number, PrivLeak against the AUC `reference` of the retain model, and a record a question."""
-        records = _generated(network, tokenizer, benchmark, token_budget)
+        from trainables.inference import scoring
+
+        records = _answer_questions(network, tokenizer, benchmark, token_budget)
         if measures.list_requested_measures(benchmark).keys() & {"extraction_strength", "exact_memorisation"}:
-            _score_passages(network, tokenizer, benchmark, records, token_budget)
+            examples = []
+            for row in _load(benchmark, VERBMEM_CONFIG)[: benchmark.limit]:
+                start = max(1, len(tokenizer(row["prompt"])["input_ids"]))
+                ids = tokenizer(f"{row['prompt']} {row['gt']}")["input_ids"]  # the true text behind a space, uncut
+                examples.append(Example(tuple(ids[: start + RULES["open-unlearning"].true_tokens]), start))
+            scores = scoring.score_examples(network, tokenizer, examples, token_budget=token_budget)
+            for row, one in zip((row for row in records if row["task"] == "verbmem_f"), scores, strict=True):
+                row |= measures.extract_measure_inputs(one, benchmark.dialect)
         records += _likelihoods(network, tokenizer, benchmark, token_budget)
         return aggregate_metrics(records, benchmark, reference), records
 
@@ -168,8 +177,10 @@ def _texts(benchmark: Benchmark) -> list[list[str]]:
     return [[row["text"] for row in _load(benchmark, config)[: benchmark.limit]] for config in PRIVLEAK_SETS.values()]
 
 
-def _ask(benchmark: Benchmark, tokenizer: Any) -> Records:
-    """Return the questions: beginnings of forget texts, with what follows as the truth, then those on knowledge."""
+def _answer_questions(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget: int) -> Records:
+    """Return a record of each answer: to beginnings of forget texts, what follows is the truth, then on knowledge."""
+    from trainables.inference import generation
+
     rules, records = RULES[benchmark.dialect], []
     for index, row in enumerate(_load(benchmark, VERBMEM_CONFIG)[: benchmark.limit]):
         ids = tokenizer(row["gt"], add_special_tokens=rules.true_has_start)["input_ids"][: rules.true_tokens]
@@ -181,16 +192,9 @@ def _ask(benchmark: Benchmark, tokenizer: Any) -> Records:
         for index, row in enumerate(_load(benchmark, config)[: benchmark.limit]):
             question = f"{shown}Question: {row['question']}\nAnswer: "
             records.append({"task": task, "index": index, "question": question, "answer": row["answer"]})
-    return records
-
-
-def _generated(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget: int) -> Records:
-    from trainables.inference import generation
-
-    asked, rules = _ask(benchmark, tokenizer), RULES[benchmark.dialect]
     scorer = metrics.make_rouge_scorer("rougeL", stemmer=rules.stemmer)
     for verbatim, length in ((True, VERBMEM_ANSWER_TOKENS), (False, KNOWMEM_ANSWER_TOKENS)):
-        chosen = [row for row in asked if (row["task"] == "verbmem_f") == verbatim]
+        chosen = [row for row in records if (row["task"] == "verbmem_f") == verbatim]
         prompts = [text_blocks.tokenize_text(tokenizer, row["question"]) for row in chosen]
         texts = generation.generate_texts(network, tokenizer, prompts, token_budget=token_budget, new_tokens=length)
         for row, text in zip(chosen, texts, strict=True):
@@ -198,21 +202,7 @@ def _generated(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget:
             text = text.strip() if rules.strip else text
             score = scorer.score(row["answer"], text)["rougeL"]
             row |= {"generation": text, "rougeL_f1": score.fmeasure, "rougeL_recall": score.recall}
-    return asked
-
-
-def _score_passages(network: Any, tokenizer: Any, benchmark: Benchmark, asked: Records, token_budget: int) -> None:
-    """Add to the records of VerbMem what measures read of the true text: after the prompt and a space, uncut."""
-    from trainables.inference import scoring
-
-    examples = []
-    for row in _load(benchmark, VERBMEM_CONFIG)[: benchmark.limit]:
-        start = max(1, len(tokenizer(row["prompt"])["input_ids"]))
-        ids = tokenizer(f"{row['prompt']} {row['gt']}")["input_ids"][: start + RULES["open-unlearning"].true_tokens]
-        examples.append(Example(tuple(ids), start))
-    scores = scoring.score_examples(network, tokenizer, examples, token_budget=token_budget)
-    for row, one in zip((row for row in asked if row["task"] == "verbmem_f"), scores, strict=True):
-        row |= measures.extract_measure_inputs(one, benchmark.dialect)
+    return records
 
 
 def cut_at_stop_word(text: str) -> str:
