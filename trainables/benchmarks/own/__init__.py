@@ -110,7 +110,7 @@ class OwnBenchmark(base.BenchmarkBase):
         return tuple(each for task, place in placed for each in raw_rows.hub_requirements(place, None, task))
 
     def fingerprint(self, benchmark: Benchmark, *, training: bool = True) -> str:
-        """Name what the files and the tasks' folders hold."""
+        """Name what the files and the tasks' folders hold. Raises InputError if one holds no questions."""
         at = benchmark.places
         rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.list_row_sources(benchmark)}
         marks = {part: fingerprints.hash_files([file]) for part, file in rows.items()}
@@ -118,8 +118,17 @@ class OwnBenchmark(base.BenchmarkBase):
             check_folder_unchanged(Path(at[ANSWERS_PART]).parent, "retain=auto")
             marks[ANSWERS_PART] = Path(at[ANSWERS_PART]).parent.name  # a hash of what they are made from
         for task, place in _task_places(benchmark).items():
-            files = _task_files(task, place)
-            marks[task] = find_hub_id_of_folder(place) if files is None else fingerprints.hash_files(files)
+            field = f"benchmark.sources {task}"
+            if not raw_rows.check_if_local_folder(place, field):
+                marks[task] = find_hub_id_of_folder(place)
+                continue
+            if task == lm_eval_adapter.MMLU:
+                lm_eval_adapter.list_local_mmlu_subjects(place)
+            folder = typed_paths.expand_home(place)
+            files = sorted(file for suffix in raw_rows.SUFFIXES for file in folder.rglob(f"*{suffix}"))
+            if not files:
+                raise InputError(f"{field}: {place} has no file of questions ({', '.join(raw_rows.SUFFIXES)})")
+            marks[task] = fingerprints.hash_files(files)
         return "files:" + fingerprints.hash_json(marks)[:16]
 
     def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
@@ -270,16 +279,3 @@ def _lengths(row: row_files.OwnRow, max_length: int) -> list[int]:
 def _task_places(benchmark: Benchmark) -> dict[str, str]:
     """Return the folder or hub id of each task whose questions a person placed."""
     return {part: place for part, place in benchmark.places.items() if part in benchmark.tasks}
-
-
-def _task_files(task: str, place: str) -> list[Path] | None:
-    """Return the files of a task's folder; None: a hub id."""
-    field = f"benchmark.sources {task}"
-    if not raw_rows.check_if_local_folder(place, field):
-        return None
-    if task == lm_eval_adapter.MMLU:
-        lm_eval_adapter.list_local_mmlu_subjects(place)
-    found = sorted(file for suffix in raw_rows.SUFFIXES for file in typed_paths.expand_home(place).rglob(f"*{suffix}"))
-    if not found:
-        raise InputError(f"{field}: {place} has no file of questions ({', '.join(raw_rows.SUFFIXES)})")
-    return found

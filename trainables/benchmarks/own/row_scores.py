@@ -159,37 +159,32 @@ def _make_record(item: EvaluationItem, losses: list[float], hits: list[bool]) ->
     }
 
 
-def list_fact_prompts(row: OwnRow) -> list[tuple[Question, str]]:
-    """Return the ways to ask for a row's fact, and what the answer to each begins with.
-
-    By its question, its paraphrases, for one word, and to go on with an answer, which begins with what stands before
-    the fact in its sentence, or with DEFAULT_ANSWER_BEGINNING where that is no two words.
-    """
-    *before, (role, text) = list_turns(row.asked)
-    start, _ = locate_fact(row) or (0, 0)
-    beginning = re.split(r"(?<=[.!?])\s", row.answer[:start])[-1].strip()
-    again = [*row.paraphrases, ONE_WORD_PROMPT + text]
-    return [
-        (row.asked, ""),
-        *(((*before, (role, words)) if before else words, "") for words in again),
-        (row.asked, beginning if len(split_into_words(beginning)) > 1 else DEFAULT_ANSWER_BEGINNING),
-    ]
-
-
 def compute_generation_limit(answer_tokens: int) -> int:
     """Return the most tokens of what a model says: three times the answer's."""
     return min(max(MIN_GENERATED_TOKENS, 3 * answer_tokens), MAX_GENERATED_TOKENS)
 
 
 def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[ScoredItem], token_budget: int) -> None:
-    """Write into each row what the model says to its question, and whether it names the fact, however it is asked."""
+    """Write into each row what the model says to its question, and whether it names the fact, however it is asked.
+
+    A row to forget is also asked for by its paraphrases, for one word, and to go on with an answer, which begins with
+    what stands before the fact in its sentence, or with DEFAULT_ANSWER_BEGINNING where that is no two words.
+    """
     from trainables.inference import generation
 
     asked: list[Any] = []
     for item, hits, row in questions:
         example = item.example
         limit = compute_generation_limit(example.answer_token_count - example.lead - example.ending)
-        ways = list_fact_prompts(item.row) if is_forget_set(item.task) else [(item.row.asked, "")]
+        ways: list[tuple[Question, str]] = [(item.row.asked, "")]  # a prompt, and what its answer begins with
+        if is_forget_set(item.task):
+            *before, (role, text) = list_turns(item.row.asked)
+            again = [*item.row.paraphrases, ONE_WORD_PROMPT + text]
+            ways += [((*before, (role, words)) if before else words, "") for words in again]
+            start, _ = locate_fact(item.row) or (0, 0)
+            beginning = re.split(r"(?<=[.!?])\s", item.row.answer[:start])[-1].strip()  # of the fact's sentence
+            several = len(split_into_words(beginning)) > 1
+            ways.append((item.row.asked, beginning if several else DEFAULT_ANSWER_BEGINNING))
         for way, (question, beginning) in enumerate(ways):
             (prompt,) = replace(encoder, prefix=beginning).encode_prompts([question])
             asked.append((item, row, prompt, limit, (example, () if way else hits)))
