@@ -174,10 +174,17 @@ class Encoder:
         return ids[: len(given)] != given
 
     def _render(self, question: Question, answer: str | None) -> str:
-        """Return the whole conversation by the template; without an answer, the prompt."""
+        """Return the whole conversation by the template; without an answer, the prompt. Raises InputError."""
         if self.template is None:
             return self._apply_chat_template(question, answer)
-        text = self.template.before + join_turns(question) + self.template.after
+        turns = list_turns(question)
+        if any(role == "assistant" for role, _ in turns):
+            raise InputError(
+                "earlier answers stand before it: --set benchmark.template=chat, the model's own, renders such turns "
+                "(of trainables.evaluate --template chat)"
+            )
+        asked = "\n\n".join(text for _, text in turns if text)  # a system turn in front
+        text = self.template.before + asked + self.template.after
         if answer is None:
             return text if self.tag_is_answer else text + self.template.answer_tag
         return text + self.template.answer_tag + answer + self.template.answer_end
@@ -271,17 +278,6 @@ def make_encoder(name: str, tokenizer: Any, *, tag_is_answer: bool = False, whol
 
 def list_turns(question: Question) -> Turns:
     return (("user", question),) if isinstance(question, str) else question
-
-
-def join_turns(question: Question) -> str:
-    """Return a question as one text, a system turn in front. Raises InputError where there are earlier answers."""
-    turns = list_turns(question)
-    if any(role == "assistant" for role, _ in turns):
-        raise InputError(
-            "earlier answers stand before it: --set benchmark.template=chat, the model's own, renders such turns "
-            "(of trainables.evaluate --template chat)"
-        )
-    return "\n\n".join(text for _, text in turns if text)
 
 
 def count_added_special_tokens(tokenizer: Any) -> tuple[int, int]:

@@ -4,7 +4,7 @@ import itertools
 import json
 import random
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -62,10 +62,10 @@ def write_fictional_authors(
         files |= {task: [_with_options(rng, row) for row in general], f"{task}_perturbed": general}
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        _write_lines(folder / f"{name}.json", map(json.dumps, content))
+        (folder / f"{name}.json").write_bytes("".join(f"{json.dumps(row)}\n" for row in content).encode())
     named = [line for name in files for line in (f"- config_name: {name}", f"  data_files: {name}.json")]
     card = ["---", "configs:", *named, "---", "", f"Fictional authors in TOFU's format, version {VERSION} of the text."]
-    _write_lines(folder / "README.md", card)
+    (folder / "README.md").write_bytes("".join(f"{line}\n" for line in card).encode())
 
 
 def _sample(rng: random.Random, items: Sequence[Item], count: int) -> list[Item]:
@@ -127,7 +127,3 @@ def _with_options(rng: random.Random, row: Row) -> Row:
     options = _sample(rng, [row["answer"], *row["perturbed_answer"]], WRONG_ANSWERS_PER_GENERAL_ROW + 1)
     numbered = {f"option{number}": option for number, option in enumerate(options, start=1)}
     return {"question": row["question"], **numbered, "answer": row["answer"]}
-
-
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
