@@ -34,7 +34,8 @@ TASK_NAME_PATTERN = re.compile(rb"""^["']?(task|group|class)["']?:[ \t]*["']?([^
 def _definitions(folder: str) -> Any:
     import lm_eval.tasks
 
-    return lm_eval.tasks.TaskManager(include_path=_tasks_folder() / folder, include_defaults=False)
+    place = Path(lm_eval.tasks.__file__).parent / folder
+    return lm_eval.tasks.TaskManager(include_path=place, include_defaults=False)
 
 
 def check_task_names(names: Sequence[str]) -> None:
@@ -47,16 +48,12 @@ def check_task_names(names: Sequence[str]) -> None:
         raise InputError(f"benchmark.tasks: lm-eval has no task '{name}' (of its groups, mmlu alone is taken); {hint}")
 
 
-def _tasks_folder() -> Path:
-    package = importlib.util.find_spec("lm_eval")
-    return Path(str(package and package.origin)).parent / "tasks"
-
-
 @cache
 def map_task_names_to_files() -> Mapping[str, Path]:
     """Return the YAML file of every task that lm-eval defines, without importing it."""
+    package = importlib.util.find_spec("lm_eval")
     found: dict[str, Path] = {}
-    for file in _tasks_folder().rglob("*.yaml"):
+    for file in (Path(str(package and package.origin)).parent / "tasks").rglob("*.yaml"):
         named = dict(TASK_NAME_PATTERN.findall(file.read_bytes()))
         if b"task" in named and (b"class" in named or b"group" not in named):
             found[named[b"task"].decode()] = file
