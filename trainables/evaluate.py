@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from trainables import benchmarks
-from trainables.benchmarks import Metrics, evaluation, own
+from trainables.benchmarks import evaluation, own
 from trainables.benchmarks.tofu import aggregates
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
@@ -59,7 +59,19 @@ def main(
     fields |= {"sources": tuple(source or ()), "tasks": tuple(task or ())}
     fields["measures"] = tuple(filter(None, measures.split(",")))
     fields |= {name: value for name, value in (("data", data), ("split", split), ("template", template)) if value}
-    asked = _read_benchmark(fields, model)
+    if benchmark == "own":
+        fields = {"split": own.OWN_SPLIT, "template": templates.choose_template(model)} | fields
+    elif not split:
+        raise InputError(f"--split: name the forget split of {benchmark} (of tofu: forget01, forget05, forget10)")
+    asked = Benchmark.model_validate(fields)
+    chosen = benchmarks.get_benchmark(asked.name)
+    if not data:
+        asked = asked.model_copy(update={"data": chosen.published_data_id(asked.split)})
+    templates.check_template_name(asked.template)
+    chosen.check_settings(asked)
+    if warning := chosen.warn_about_rows(asked):
+        cli.print_line(f"warning: {warning}", error=True)
+    asked = asked.model_copy(update={"fingerprint": chosen.fingerprint(asked, training=False)})
     subject = Model(path=model, attention=attention)
     subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject, "--model")})
     problems, warnings = evaluation.find_model_problems(asked, subject, "--model")
@@ -93,34 +105,13 @@ def main(
         atomic_files.write_parquet_rows(rows_file, records)
     made = {"model": subject.model_dump(mode="json"), "precision": precision, **provenance.collect_provenance()}
     atomic_files.write_json(output, {**evaluation.make_evaluation_document(asked, found, records), **made})
-    _print_metrics(asked, found, output)
-    return 0
-
-
-def _read_benchmark(fields: dict[str, Any], model: str) -> Benchmark:
-    """Return the rows and measures that were asked for, with their fingerprint. Raises InputError."""
-    if fields["name"] == "own":
-        fields = {"split": own.OWN_SPLIT, "template": templates.choose_template(model)} | fields
-    elif "split" not in fields:
-        raise InputError(f"--split: name the forget split of {fields['name']} (of tofu: forget01, forget05, forget10)")
-    asked = Benchmark.model_validate(fields)
-    chosen = benchmarks.get_benchmark(asked.name)
-    if "data" not in fields:
-        asked = asked.model_copy(update={"data": chosen.published_data_id(asked.split)})
-    templates.check_template_name(asked.template)
-    chosen.check_settings(asked)
-    if warning := chosen.warn_about_rows(asked):
-        cli.print_line(f"warning: {warning}", error=True)
-    return asked.model_copy(update={"fingerprint": chosen.fingerprint(asked, training=False)})
-
-
-def _print_metrics(benchmark: Benchmark, found: Metrics, output: Path) -> None:
-    goals = {goal.metric: goal for goal in benchmarks.get_benchmark(benchmark.name).GOALS}
-    asked = [goal.metric for goal in benchmarks.list_searchable_goals(benchmark).values() if goal.metric not in goals]
-    for name in (*asked, *(name for name in aggregates.COMBINED_METRICS if asked and name in found)):
+    goals = {goal.metric: goal for goal in chosen.GOALS}
+    more = [goal.metric for goal in benchmarks.list_searchable_goals(asked).values() if goal.metric not in goals]
+    for name in (*more, *(name for name in aggregates.COMBINED_METRICS if more and name in found)):
         cli.print_line(f"{name} {_format(found.get(name))}")
     shown = [f"{goal.title} {_format(found[name], ' (no --retain-evaluation)')}" for name, goal in goals.items()]
     cli.print_line(f"{', '.join(shown)}: {output}")
+    return 0
 
 
 def _format(value: float | None, why: str = "") -> str:
