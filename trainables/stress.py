@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -74,30 +74,24 @@ def main(
     if output:
         atomic_files.write_json(output, {"measure": attacks.RECOVERY_MEASURE, "shares": shares, "results": results})
     if shares:
-        _print_shares(shares)
+        cli.print_line("\nextraction strength of the forget rows")
+        cli.print_line(f"{'attack':62} {'before':>7} {'after':>7} {'target':>7} {'retain':>7} {'came back':>10}")
+        for row in shares:
+            values = [f"{row[name]:7.3f}" if row[name] is not None else f"{'–':>7}" for name in RECOVERY_COLUMNS]
+            share = "–" if row["share"] is None else f"{round(100 * row['share'])} %"
+            cli.print_line(f"{row['title']:62} {' '.join(values)} {share:>10}")
+        meaning = "the gain by the attack, less the retain model's, over what was removed from the target"
+        cli.print_line(f"came back: {meaning}")
     if samples:
-        _print_leaks({role: found.get(attacks.SAMPLE_ATTACK, {}).get("points", {}) for role, found in results.items()})
+        curves = {role: found.get(attacks.SAMPLE_ATTACK, {}).get("points", {}) for role, found in results.items()}
+        meaning = "the best of k sampled answers, by the recall of ROUGE-L, the mean over the forget rows"
+        cli.print_line(f"\nleak@k: {meaning}")
+        cli.print_line(f"{'k':>4} {' '.join(f'{role:>7}' for role in curves)} {'above the retain model':>23}")
+        for k in curves["model"]:
+            leaks = {role: curve[k]["leak"] for role, curve in curves.items() if k in curve}
+            above = f"{leaks['model'] - leaks['retain']:23.3f}" if "retain" in leaks else f"{'–':>23}"
+            cli.print_line(f"{k:>4} {' '.join(f'{leak:7.3f}' for leak in leaks.values())} {above}")
     return 0
-
-
-def _print_shares(shares: list[dict[str, Any]]) -> None:
-    cli.print_line("\nextraction strength of the forget rows")
-    cli.print_line(f"{'attack':62} {'before':>7} {'after':>7} {'target':>7} {'retain':>7} {'came back':>10}")
-    for row in shares:
-        values = [f"{row[name]:7.3f}" if row[name] is not None else f"{'–':>7}" for name in RECOVERY_COLUMNS]
-        share = "–" if row["share"] is None else f"{round(100 * row['share'])} %"
-        cli.print_line(f"{row['title']:62} {' '.join(values)} {share:>10}")
-    cli.print_line("came back: the gain by the attack, less the retain model's, over what was removed from the target")
-
-
-def _print_leaks(curves: dict[str, dict[str, Any]]) -> None:
-    """Print leak@k of each model, and how much that of the attacked one is above the retain model's."""
-    cli.print_line("\nleak@k: the best of k sampled answers, by the recall of ROUGE-L, the mean over the forget rows")
-    cli.print_line(f"{'k':>4} {' '.join(f'{role:>7}' for role in curves)} {'above the retain model':>23}")
-    for k in curves["model"]:
-        values = {role: curve[k]["leak"] for role, curve in curves.items() if k in curve}
-        above = f"{values['model'] - values['retain']:23.3f}" if "retain" in values else f"{'–':>23}"
-        cli.print_line(f"{k:>4} {' '.join(f'{value:7.3f}' for value in values.values())} {above}")
 
 
 if __name__ == "__main__":
