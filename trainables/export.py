@@ -47,7 +47,16 @@ def main(
         return 0
     folder = typed_paths.expand_home(str(output)).absolute() if output else store.root / "exports" / trial_id
     model_folder.load_evaluated_result(trial_id, store)
-    repository = ensure_private_repository(push) if push else None
+    repository = None
+    if push:
+        from huggingface_hub import HfApi
+
+        hub_folders.check_hub_responds()
+        with _hub_errors(push, "it needs a token that may write: set HF_TOKEN, or log in with 'hf auth login'"):
+            repository = HfApi().create_repo(push, private=True, exist_ok=True).repo_id
+            private = HfApi().model_info(repository).private
+        if not private:
+            raise InputError(f"--push: {push} is there and is public; give another name")
     cli.silence_libraries()
     if output is None and atomic_files.read_json(folder / model_folder.FACTS_FILE):
         cli.print_line(f"{folder}: it was exported before, and is uploaded as it is")
@@ -64,19 +73,6 @@ def main(
             address = HfApi().upload_folder(repo_id=repository, folder_path=folder).repo_url
         cli.print_line(f"uploaded: {address}, private")
     return 0
-
-
-def ensure_private_repository(name: str) -> str:
-    """Make a private repository unless it is there; return its id. Raises InputError if it is public."""
-    from huggingface_hub import HfApi
-
-    hub_folders.check_hub_responds()
-    with _hub_errors(name, "it needs a token that may write: set HF_TOKEN, or log in with 'hf auth login'"):
-        repository = HfApi().create_repo(name, private=True, exist_ok=True).repo_id
-        private = HfApi().model_info(repository).private
-    if not private:
-        raise InputError(f"--push: {name} is there and is public; give another name")
-    return repository
 
 
 @contextmanager
