@@ -135,33 +135,19 @@ def estimate_states(trial: Trial, parameters: int, trained: int, stage: int, *, 
     gradients, copies = trained * (width + 4 if whole else 4 / owner), 3 if stage >= 1 else 2
     if resources.uses_plain_engine:
         gradients, copies = trained * (2 * width + 4 * several), 3 if resources.precision == "bf16" else 2
-    return MemoryStates(
-        weights=parameters * width / (resources.ranks if stage == 3 else 1),
-        gradients=gradients,
-        optimizer=copies * split,
-        average=_count_retain_gradients(trial) * split,
-        frozen=parameters * width if "frozen_model" in METHODS[trial.method].needs else 0,
-    )
-
-
-def _count_retain_gradients(trial: Trial) -> int:
-    """Count those of the rectifier, that of `observe`, and one that serves the rectifier and a retain term."""
+    # retain gradients: those of the rectifier, that of `observe`, and one that serves the rectifier and a retain term
     row, needs = RECTIFIERS[trial.rectifier.name], METHODS[trial.method].needs
     kept = (trial.rectifier.parts or row.parts) if RETAIN_PASS in row.needs else 0
     term = trial_has_retain_loss(trial)
     apart = "retain_multiplier" in needs or (term and trial.objective.retain_coefficient == "balanced")
     shared = (kept == 1 and term) or (kept <= 1 and apart)
-    return kept + bool(trial.observe) + shared
-
-
-def _needs_wide_gradient(trial: Trial) -> bool:
-    """Return whether a step of the plain engine may need an fp32 gradient even with one micro-batch.
-
-    It does where terms on forget and retain rows are summed, where a gradient is observed, and where a rule writes it.
-    Rules other than these four are counted among those that write, which bounds the rules of two gradients.
-    """
-    summed = trial_has_retain_loss(trial) or "frozen_model" in METHODS[trial.method].needs
-    return summed or bool(trial.observe) or trial.rectifier.name not in ("none", "clip", "agem", "gru")
+    return MemoryStates(
+        weights=parameters * width / (resources.ranks if stage == 3 else 1),
+        gradients=gradients,
+        optimizer=copies * split,
+        average=(kept + bool(trial.observe) + shared) * split,
+        frozen=parameters * width if "frozen_model" in needs else 0,
+    )
 
 
 def trial_has_retain_loss(trial: Trial) -> bool:
@@ -208,7 +194,11 @@ def estimate_peak_memory(
     buffers = 0 if resources.uses_plain_engine else 2 * min(GRADIENT_BUCKET_ELEMENTS, trained)
     if stage == 3 and resources.ranks > 1:
         buffers += min(GRADIENT_BUCKET_ELEMENTS, trained) + min(GATHERED_WEIGHT_ELEMENTS, shape.parameter_count)
-    several = rows < trial.training.batch_size // resources.ranks or _needs_wide_gradient(trial)
+    # Even with one micro-batch a step may need an fp32 gradient: where terms on forget and retain rows are summed, a
+    # gradient is observed, or a rule writes it: any but these four, which bounds the rules of two gradients.
+    summed = trial_has_retain_loss(trial) or "frozen_model" in method.needs
+    several = summed or bool(trial.observe) or trial.rectifier.name not in ("none", "clip", "agem", "gru")
+    several = several or rows < trial.training.batch_size // resources.ranks
     held = estimate_states(trial, shape.parameter_count, trained, stage, several=several)
     taken = width * buffers if resources.gpus else 0
     room = None if limit is None else limit - held.total - process - taken - copy
