@@ -145,16 +145,6 @@ class DeepSpeedEngine:
             return optimizer.fp32_partitioned_groups_flat
         return optimizer.fp32_groups_flat_partition if self.whole else optimizer.single_partition_of_fp32_groups
 
-    def _sums(self) -> list[torch.Tensor]:
-        """Return the buffers in which the next pass with the optimizer on the CPU would go on summing."""
-        optimizer = self.inner.optimizer
-        # 0.19.8: DeepSpeed empties these in its own step only, and a retain pass has none: stage 3 sums in the flat
-        # buffer on the GPU, stages 1 and 2 in one CPU tensor a parameter, or in a group's flat partition.
-        if self.stage == 3:
-            return [optimizer.grad_partitions_flat_buffer]
-        groups = [getattr(group, "flat_partition", None) for group in optimizer.averaged_gradients.values()]
-        return [*optimizer.accumulated_grads_in_cpu.values(), *(flat for flat in groups if flat is not None)]
-
     def sum_over_shards(self, value: torch.Tensor) -> torch.Tensor:
         """Return the sum over the ranks that hold different shards; a replicated gradient (ZeRO 0) is whole on each."""
         return value if self.stage == 0 else self.sum_over_ranks(value)
@@ -166,9 +156,18 @@ class DeepSpeedEngine:
         return value
 
     def clear_gradients(self) -> None:
-        for part in self.grad_shard() + (self._sums() if self.resources.offload_optimizer else []):
+        parts, optimizer = self.grad_shard(), self.inner.optimizer
+        # 0.19.8: with the optimizer on the CPU the next pass would go on summing. DeepSpeed empties the buffers in its
+        # own step only, and a retain pass has none: stage 3 sums in the flat buffer on the GPU, stages 1 and 2 in one
+        # CPU tensor a parameter, or in a group's flat partition.
+        if self.resources.offload_optimizer and self.stage == 3:
+            parts.append(optimizer.grad_partitions_flat_buffer)
+        elif self.resources.offload_optimizer:
+            groups = [getattr(group, "flat_partition", None) for group in optimizer.averaged_gradients.values()]
+            parts += [*optimizer.accumulated_grads_in_cpu.values(), *(flat for flat in groups if flat is not None)]
+        for part in parts:
             part.zero_()
-        self.inner.optimizer.zero_grad()
+        optimizer.zero_grad()
 
     def step(self, lr: float) -> None:
         for group in self.inner.optimizer.param_groups:
