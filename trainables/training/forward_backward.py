@@ -6,7 +6,7 @@ Every rank runs as many micro-batches as the others (the collectives of sharded 
 for one runs the batch's shortest row there with weight 0. Losses are divided by the totals of the whole batch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -37,9 +37,19 @@ def accumulate_gradient(
     micro_batches: list[tuple[Term, Totals, list[int], list[Example], bool]] = []
     labels = 0
     for term, side, numbers in terms:
-        totals = count_batch_totals(term.select_examples([side[number] for number in numbers]))
-        micro_batches += _cut(engine, term, side, numbers, totals, task.micro_batch)
+        examples = {number: side[number] for number in numbers}
+        totals = count_batch_totals(term.select_examples([examples[number] for number in numbers]))
         labels += totals.tokens
+        # this rank's part in micro-batches of about equal size, up to `task.micro_batch` rows
+        share = -(-len(numbers) // engine.world)
+        ordered = sorted(numbers, key=lambda number: -len(examples[number].input_ids))
+        mine = ordered[engine.rank :: engine.world]
+        passes = -(-share // (task.micro_batch or share))
+        size = -(-share // passes)
+        for start in range(0, share, size):
+            own = mine[start : start + size]
+            chosen = own or ordered[-1:]  # without own rows it only keeps this rank in step with others
+            micro_batches.append((term, totals, chosen, [examples[number] for number in chosen], bool(own)))
     total = torch.zeros((), dtype=torch.float64, device=engine.device)
     for number, (term, totals, chosen, rows, counts) in enumerate(micro_batches, 1):
         sums = None
@@ -55,25 +65,6 @@ def accumulate_gradient(
         total += loss.detach()
         del loss
     return engine.sum_over_ranks(total), labels
-
-
-def _cut(
-    engine: PassEngine, term: Term, side: Sequence[Example], numbers: list[int], totals: Totals, most: int | None
-) -> Iterator[tuple[Term, Totals, list[int], list[Example], bool]]:
-    """Yield a rank's part of an effective batch in micro-batches of about equal size, up to `most` rows.
-
-    Each has the rows' numbers, the rows, and whether they count, or only keep this rank in step with others.
-    """
-    share = -(-len(numbers) // engine.world)
-    rows = {number: side[number] for number in numbers}
-    ordered = sorted(numbers, key=lambda number: -len(rows[number].input_ids))
-    mine = ordered[engine.rank :: engine.world]
-    passes = -(-share // (most or share))
-    size = -(-share // passes)
-    for start in range(0, share, size):
-        own = mine[start : start + size]
-        chosen = own or ordered[-1:]
-        yield term, totals, chosen, [rows[number] for number in chosen], bool(own)
 
 
 def count_batch_totals(rows: Sequence[Example]) -> Totals:
