@@ -170,26 +170,22 @@ def save_model(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any])
     with write_folder(folder) as staging:
         network.save_pretrained(staging, safe_serialization=True)
         tokenizer.save_pretrained(staging)
-        _add_older_names(staging)
+        # and the names that transformers before 5 reads: without its rotary ones it takes theta 10000 in silence
+        older: dict[str, Any] = {}
+        config = read_json(staging / "config.json") or {}
+        rotary = dict(config.get("rope_parameters") or {})
+        if "rope_theta" in rotary:  # of one kind of layers; other families nest theirs
+            older = {name: rotary.pop(name) for name in ("rope_theta", "partial_rotary_factor") if name in rotary}
+            older["rope_scaling"] = rotary if rotary.get("rope_type", "default") != "default" else None
+        if "dtype" in config:
+            older["torch_dtype"] = config["dtype"]
+        _rewrite(staging / "config.json", config | older)
+        settings = read_json(staging / "tokenizer_config.json") or {}
+        if settings.get("tokenizer_class") == "TokenizersBackend":
+            _rewrite(staging / "tokenizer_config.json", settings | {"tokenizer_class": "PreTrainedTokenizerFast"})
         for file in staging.glob("*.safetensors"):  # which safetensors lets nobody else read
             shutil.copymode(staging / "config.json", file)
         write_json(staging / fingerprints.RECIPE_FILE, note)
-
-
-def _add_older_names(folder: Path) -> None:
-    """Write the names that transformers before 5 reads: without its rotary ones it takes theta 10000 in silence."""
-    older: dict[str, Any] = {}
-    config = read_json(folder / "config.json") or {}
-    rotary = dict(config.get("rope_parameters") or {})
-    if "rope_theta" in rotary:  # of one kind of layers; other families nest theirs
-        older = {name: rotary.pop(name) for name in ("rope_theta", "partial_rotary_factor") if name in rotary}
-        older["rope_scaling"] = rotary if rotary.get("rope_type", "default") != "default" else None
-    if "dtype" in config:
-        older["torch_dtype"] = config["dtype"]
-    _rewrite(folder / "config.json", config | older)
-    settings = read_json(folder / "tokenizer_config.json") or {}
-    if settings.get("tokenizer_class") == "TokenizersBackend":
-        _rewrite(folder / "tokenizer_config.json", settings | {"tokenizer_class": "PreTrainedTokenizerFast"})
 
 
 def _rewrite(path: Path, settings: dict[str, Any]) -> None:  # some have an Infinity, which `write_json` refuses
