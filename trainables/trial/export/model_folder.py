@@ -213,6 +213,14 @@ def render_model_card(facts: dict[str, Any], trial: Trial) -> str:
     if trial.task_vector:
         parts = {"task_vector": trial.task_vector}
     settings = {f"{part}.{name}": value for part, section in parts.items() for name, value in section}
+    before, after = facts["target_metrics"] or {}, facts["metrics"]
+    goals = {goal.metric: goal for goal in chosen.GOALS}
+    measured = []
+    for name in [*goals, *sorted(set(facts["verified_metrics"]) - set(goals))]:
+        if before.get(name) is None and after.get(name) is None:
+            continue
+        title = f"**{goals[name].title}** ({goals[name].best} is best)" if name in goals else f"`{name}`"
+        measured.append((title, _format(before.get(name)), _format(after.get(name))))
     values = facts | {
         "plain": escape_markdown,
         "method": METHODS[trial.method].label + ("" if rectifier == "none" else f" with {RECTIFIERS[rectifier].label}"),
@@ -222,7 +230,7 @@ def render_model_card(facts: dict[str, Any], trial: Trial) -> str:
         "template": trial.benchmark.template if chosen.ASKS_BY_TEMPLATE else None,
         "settings": settings | {"optimizer steps": facts["steps"], "step chosen": facts["chosen_step"]},
         "choice": _choice(facts, trial),
-        "measured": _metric_rows(facts, trial),
+        "measured": measured,
     }
     return str(ModelCard.from_template(data, template_path=str(MODEL_CARD_TEMPLATE_FILE), **values)) + "\n"
 
@@ -244,18 +252,6 @@ def _choice(facts: dict[str, Any], trial: Trial) -> str:
         *removal, utility = benchmarks.get_benchmark(trial.benchmark.name).GOALS
         sentences.append(f"Removal is {' and '.join(goal.title for goal in removal)}, utility is {utility.title}.")
     return " ".join(sentences)
-
-
-def _metric_rows(facts: dict[str, Any], trial: Trial) -> list[tuple[str, str, str]]:
-    before, after = facts["target_metrics"] or {}, facts["metrics"]
-    goals = {goal.metric: goal for goal in benchmarks.get_benchmark(trial.benchmark.name).GOALS}
-    rows = []
-    for name in [*goals, *sorted(set(facts["verified_metrics"]) - set(goals))]:
-        if before.get(name) is None and after.get(name) is None:
-            continue
-        title = f"**{goals[name].title}** ({goals[name].best} is best)" if name in goals else f"`{name}`"
-        rows.append((title, _format(before.get(name)), _format(after.get(name))))
-    return rows
 
 
 def _format(value: Any) -> str:
