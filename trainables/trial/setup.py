@@ -102,31 +102,24 @@ def load_target_model(target: Model, precision: str, resources: Resources, devic
 _keep_target = lru_cache(maxsize=1)(model_files.load_model_and_tokenizer)
 
 
-def _ask_for_examples(trial: Trial, network: Any, tokenizer: Any) -> tuple[benchmarks.Examples, benchmarks.Examples]:
-    """Return forget rows and retain rows in the model's own words, the former as facts alone if `targets` says so.
-
-    Rank 0 asks the model, so that all ranks have the same.
-    """
-    found: list[Any] = [None]
-    if dist.get_rank() == 0:
-        length, budget = trial.training.max_length, choose_process_token_budget(trial.resources, network)
-        chosen: Any = benchmarks.get_benchmark(trial.benchmark.name)  # own: other benchmarks' rows have no facts
-        found[0] = chosen.training_examples(
-            trial.benchmark, tokenizer, length, network, budget, facts=trial.training.targets == "fact"
-        )
-    if trial.resources.ranks > 1:
-        dist.broadcast_object_list(found, src=0, device=network.device)
-    return found[0]
-
-
 def make_training_task(
     trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None
 ) -> loop.TrainingTask:
     """Return rows, objective and rectifier; freezes what the objective does not train."""
     if trial.training.targets == "rows":
         forget, retain = load_training_examples(trial)
-    else:
-        forget, retain = _ask_for_examples(trial, network.to(device), tokenizer)
+    else:  # in the model's own words, which rank 0 asks for, so that all ranks have the same
+        found: list[Any] = [None]
+        network = network.to(device)
+        if dist.get_rank() == 0:
+            length, budget = trial.training.max_length, choose_process_token_budget(trial.resources, network)
+            chosen: Any = benchmarks.get_benchmark(trial.benchmark.name)  # own: other benchmarks' rows have no facts
+            found[0] = chosen.training_examples(
+                trial.benchmark, tokenizer, length, network, budget, facts=trial.training.targets == "fact"
+            )
+        if trial.resources.ranks > 1:
+            dist.broadcast_object_list(found, src=0, device=network.device)
+        forget, retain = found[0]
     constants = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make_objective(trial.method, constants, trial.seed)
     rule = trial.rectifier  # whose `memory` gamma tells, which is none without a moving average
