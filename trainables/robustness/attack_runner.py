@@ -178,19 +178,16 @@ class AttackRunner:
         """Relearn from the model's own weights; yield step and metrics of the rows `asked`. Raises TrialDiverged."""
         network, encoder = self._load(model)
         run |= {"steps": attacks.RELEARNING_STEPS, "resources": self.resources, "attention": model.attention}
-        for step, trained in relearn(network, encoder.tokenizer, self._learnt(learns, encoder), **run):
-            yield step, _measure(self._score(trained, asked, encoder))
-
-    def _learnt(self, learns: str, encoder: Encoder) -> Sequence[Example]:
-        """Return the rows that a relearning trains on."""
         length = rows.RULES[self.benchmark.dialect].max_length
         if learns in ("forget", "retain"):
             chosen = benchmarks.get_benchmark(self.benchmark.name)
             forget, retain = chosen.training_examples(self.benchmark, encoder.tokenizer, length)
-            return forget if learns == "forget" else retain
-        # half: of the evaluated rows themselves, so that none that is measured is taught
-        found = self.question_rows[: self.half] if learns == "first half" else self.evaluation_rows["world_facts"]
-        return encoder.encode([(row["question"], row["answer"]) for row in found], max_length=length)
+            learnt = forget if learns == "forget" else retain
+        else:  # half: of the evaluated rows themselves, so that none that is measured is taught
+            found = self.question_rows[: self.half] if learns == "first half" else self.evaluation_rows["world_facts"]
+            learnt = encoder.encode([(row["question"], row["answer"]) for row in found], max_length=length)
+        for step, trained in relearn(network, encoder.tokenizer, learnt, **run):
+            yield step, _measure(self._score(trained, asked, encoder))
 
     def _score(self, network: Any, asked: Sequence[Row], encoder: Encoder) -> Records:
         benchmark = self.benchmark.model_copy(update={"measures": ATTACK_MEASURES})
