@@ -189,7 +189,8 @@ def ensure_direction(
 def _write_direction(
     direction: TaskVectorRecipe, model: sharded_model.ShardedModel, records: list[dict[str, Any]], folder: Path
 ) -> None:
-    norm = model.compute_weight_norm()
+    squares = [piece.weight.double().square().sum() for piece in model.parameter_rows]
+    norm = float(model.sum_over_ranks(torch.stack(squares).sum())) ** 0.5
     if norm == 0.0:
         vector = direction.vector
         raise InputError(

@@ -70,10 +70,6 @@ class ShardedModel:
             found.append(ParameterRows(name, parameter, start, start + len(_local(parameter))))
         return found
 
-    def compute_weight_norm(self) -> float:
-        squares = [piece.weight.double().square().sum() for piece in self.parameter_rows]
-        return float(self.sum_over_ranks(torch.stack(squares).sum())) ** 0.5
-
     def gather(self) -> dict[str, torch.Tensor]:
         """Return the whole parameters on the CPU of rank 0 (nothing elsewhere), by name; all ranks call it."""
         state: dict[str, torch.Tensor] = {}
