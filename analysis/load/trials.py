@@ -110,7 +110,13 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     frame["clipping"] = [format_setting_value(tau) if takes_setting(str(name), "tau") else "" for name, tau in taus]
     first = [*FIRST_COLUMNS, *goals.metrics, WEIGHT_CHANGE, "seconds"]
     frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT_FIELDS]))), NUMBER_FIELDS)
-    return drop_duplicate_trials(frame.astype({"id": "str", "status": "str"}).copy())  # in one piece, or pandas warns
+    frame = frame.astype({"id": "str", "status": "str"}).copy()  # in one piece, or pandas warns
+    # Starts of one sweep, one of them with `calibration.targets`, leave trials that trained the same model. Of such
+    # twins an evaluated one counts, and of several the calibrated one.
+    rank = 2 * evaluated(frame) + frame["calibrated"].notna()
+    known = frame.loc[frame["configuration"].notna()].assign(rank=rank)
+    twins = known.sort_values("rank", ascending=False, kind="stable").duplicated(["configuration", "seed"])
+    return frame.drop(index=twins.index[twins]).reset_index(drop=True)
 
 
 def describe_mixed_versions(runs: pd.DataFrame) -> list[str]:
@@ -174,18 +180,6 @@ def _numeric(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """Return the frame with these columns as numbers; null, infinite and not-a-number become NaN."""
     numbers = frame[columns].apply(pd.to_numeric, errors="coerce").astype(float)
     return frame.assign(**numbers.where(np.isfinite(numbers)))
-
-
-def drop_duplicate_trials(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one of the trials that trained the same model: the same settings and seed. The order is kept.
-
-    Starts of one sweep, one of them with `calibration.targets`, leave such twins. An evaluated one counts, and of
-    several the calibrated one.
-    """
-    rank = 2 * frame["status"].isin(EVALUATED_STATUSES) + frame["calibrated"].notna()
-    known = frame.loc[frame["configuration"].notna()].assign(rank=rank)
-    twins = known.sort_values("rank", ascending=False, kind="stable").duplicated(["configuration", "seed"])
-    return frame.drop(index=twins.index[twins]).reset_index(drop=True)
 
 
 def encode_configuration_without_seed(config: dict[str, Any]) -> str | None:
