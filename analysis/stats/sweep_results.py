@@ -106,7 +106,17 @@ class SweepResults:
         """
         runs, goals = self.runs, self.goals
         found = _settings(runs, self.setting_means)
-        parts = [_melt_references(self.models, goals.metrics), _melt(found, goals.metrics), _mixtures(runs, found)]
+        models = self.models.rename(columns={"role": "method", "evaluation": "id"})
+        models = models.melt(["method", "split", "id"], goals.metrics, "metric", "value")
+        models["value"] = models["value"].astype(float)
+        models = models.assign(configuration="", rectifier="none", gamma="", tau="", n=models["value"].notna())
+        measured = []
+        for metric in goals.metrics:
+            stats = {"value": metric, "sd": f"{metric}_sd", "n": f"{metric}_n"}
+            rows = found.reindex(columns=[*SETTING_COLUMNS, *stats.values()])
+            rows = rows.set_axis([*SETTING_COLUMNS, *stats], axis=1)
+            measured.append(rows.assign(metric=metric, n=rows["n"].fillna(0)))
+        parts = [models, pd.concat(measured).sort_index(kind="stable"), _mixtures(runs, found)]
         frame = pd.concat([part for part in parts if len(part)] or parts)
         others = describe_varied_settings(runs)
         backbone = next(iter(runs.reindex(columns=["backbone"])["backbone"].dropna()), "")
@@ -159,22 +169,6 @@ def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
         texts = pd.Series([format_setting_value(value) for value in found[setting]], index=found.index, dtype="str")
         found[setting] = texts.where([takes_setting(name, setting) for name in found["rectifier"]], "")
     return found
-
-
-def _melt(found: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    parts = []
-    for metric in metrics:
-        stats = {"value": metric, "sd": f"{metric}_sd", "n": f"{metric}_n"}
-        rows = found.reindex(columns=[*SETTING_COLUMNS, *stats.values()]).set_axis([*SETTING_COLUMNS, *stats], axis=1)
-        parts.append(rows.assign(metric=metric, n=rows["n"].fillna(0)))
-    return pd.concat(parts).sort_index(kind="stable")
-
-
-def _melt_references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    models = references.rename(columns={"role": "method", "evaluation": "id"})
-    rows = models.melt(["method", "split", "id"], metrics, "metric", "value")
-    rows["value"] = rows["value"].astype(float)
-    return rows.assign(configuration="", rectifier="none", gamma="", tau="", n=rows["value"].notna())
 
 
 def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
