@@ -28,7 +28,7 @@ DIFFERENCE_COLUMNS = [*TEST_FAMILY, "rectifier", "n", "none", "value", "differen
 
 @dataclass(frozen=True)
 class RectifierComparison:
-    """`values`: of `tabulate_goals_by_seed`, whose columns `goals` are; what follows from these is made once."""
+    """`values`: as `compare_rectifiers` makes it, `goals` being columns of it; what follows from these is made once."""
 
     results: SweepResults
     values: pd.DataFrame
@@ -74,10 +74,15 @@ class RectifierComparison:
         return frame
 
     def _find_sign(self, row: dict[Any, Any], goal: Goal) -> float:
-        if not self.has_several:
-            return significance.find_direction_by_interval(row, goal)
-        clear = row["adjusted"] <= significance.ALPHA
-        return math.nan if math.isnan(row["p"]) else significance.find_change_direction(row, goal, clear=clear)
+        if self.has_several:
+            clear = row["adjusted"] <= significance.ALPHA
+            return math.nan if math.isnan(row["p"]) else significance.find_change_direction(row, goal, clear=clear)
+        if math.isnan(row["difference"]) or len(row["gains"]) < significance.MIN_SEEDS_FOR_DIRECTION:
+            return math.nan
+        low, high = row["low"], row["high"]
+        if math.isnan(low):  # too few seeds for an interval: it is clear if all moved alike
+            low, high = min(row["gains"]), max(row["gains"])
+        return significance.find_change_direction(row, goal, clear=not low <= 0 <= high)
 
     def _compare(self, plain: pd.DataFrame, other: pd.DataFrame, goal: Goal) -> dict[str, Any]:
         kept, resampled = self.results.goals.retention, self.results.bootstrapped_utilities
@@ -98,18 +103,22 @@ class RectifierComparison:
 
 
 def compare_rectifiers(results: SweepResults) -> RectifierComparison:
-    """Return what each rectifier of a sweep changes; task vectors have none."""
-    return RectifierComparison(results, *tabulate_goals_by_seed(results))
+    """Return what each rectifier of a sweep changes; task vectors have none.
 
-
-def tabulate_goals_by_seed(results: SweepResults) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
-    """Return one row for each split, method, rectifier and evaluated seed, and the goals that are its columns.
-
-    Goals are the benchmark's, extraction strength where it was measured, and FQ of UWC's mixture for each target, NaN
-    where that was missed. Also `seconds` of a training step and `below` (the utility is below the rule's floor).
+    `values` has one row for each split, method, rectifier and evaluated seed. Goals are the benchmark's, extraction
+    strength where it was measured, and FQ of UWC's mixture for each target, NaN where that was missed. Also `seconds`
+    of a training step and `below` (the utility is below the rule's floor).
     """
-    trials = results.chosen_trials.drop(columns="method")
-    found = _find_settings(results).reset_index(names="order").merge(trials, on="configuration")
+    chosen = results.chosen.loc[results.chosen["strength"].isna(), [*STUDY_KEY_COLUMNS, "configuration", "original"]]
+    chosen = chosen.rename(columns=SHORT_NAMES)
+    adding = [name for name, row in RECTIFIERS.items() if row.adds_retain]
+    rivals = set(chosen.loc[chosen["rectifier"].isin(adding), "method"])
+    names = {form: name for name, form in RETAIN_TERM_VARIANTS.items() if name in rivals}
+    forms = chosen.loc[chosen["method"].isin(list(names)) & (chosen["rectifier"] == "none")]
+    forms = forms.assign(method=forms["method"].map(names), rectifier=RETAIN_TERM_RIVAL_NAME)
+    compared = chosen.groupby(SPLIT_METHOD_COLUMNS)["rectifier"].transform("nunique") > 1
+    settings = pd.concat([chosen.loc[compared], forms], ignore_index=True).reset_index(names="order")
+    found = settings.merge(results.chosen_trials.drop(columns="method"), on="configuration")
     found = found.sort_values(["order", "seed"], ignore_index=True)
     goals, kept = list(results.goals.all_goals), results.goals.retention.metric
     if ES_GOAL.metric in found and ES_GOAL.metric not in {goal.metric for goal in goals}:
@@ -126,17 +135,5 @@ def tabulate_goals_by_seed(results: SweepResults) -> tuple[pd.DataFrame, tuple[G
         below=found[kept] < results.rule.share * found["original"],
     )
     columns = [*SPLIT_METHOD_COLUMNS, "rectifier", "seed", "id", "seconds", "below", *significance.KS_COLUMNS]
-    return found.reindex(columns=[*columns, *(goal.metric for goal in goals)]), tuple(goals)
-
-
-def _find_settings(results: SweepResults) -> pd.DataFrame:
-    """Return study, configuration and `original` of chosen settings, RETAIN_TERM_RIVAL_NAME included."""
-    chosen = results.chosen.loc[results.chosen["strength"].isna(), [*STUDY_KEY_COLUMNS, "configuration", "original"]]
-    chosen = chosen.rename(columns=SHORT_NAMES)
-    adding = [name for name, row in RECTIFIERS.items() if row.adds_retain]
-    rivals = set(chosen.loc[chosen["rectifier"].isin(adding), "method"])
-    names = {form: name for name, form in RETAIN_TERM_VARIANTS.items() if name in rivals}
-    forms = chosen.loc[chosen["method"].isin(list(names)) & (chosen["rectifier"] == "none")]
-    forms = forms.assign(method=forms["method"].map(names), rectifier=RETAIN_TERM_RIVAL_NAME)
-    compared = chosen.groupby(SPLIT_METHOD_COLUMNS)["rectifier"].transform("nunique") > 1
-    return pd.concat([chosen.loc[compared], forms], ignore_index=True)
+    values = found.reindex(columns=[*columns, *(goal.metric for goal in goals)])
+    return RectifierComparison(results, values, tuple(goals))

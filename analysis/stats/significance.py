@@ -71,14 +71,6 @@ def paired_t_test(gains: Sequence[float]) -> dict[str, float]:
     return {"low": float(low), "high": float(high), "p": float(tested.pvalue)}
 
 
-def find_direction_by_interval(row: Mapping[Any, Any], goal: Goal) -> float:
-    """Return `find_change_direction`; clear by the 95 % interval, with too few seeds if all moved alike."""
-    if math.isnan(row["difference"]) or len(row["gains"]) < MIN_SEEDS_FOR_DIRECTION:
-        return math.nan
-    low, high = (min(row["gains"]), max(row["gains"])) if math.isnan(row["low"]) else (row["low"], row["high"])
-    return find_change_direction(row, goal, clear=not low <= 0 <= high)
-
-
 def find_change_direction(row: Mapping[Any, Any], goal: Goal, *, clear: bool) -> float:
     """Return the direction of a change; 0 where it is too small to count, or seeds (not `clear`) or rows leave it open.
 
