@@ -60,8 +60,38 @@ class FilledTable:
 
 def fill_table(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> FilledTable:
     """Return a layout's table of a tidy frame; `beside`: with the paper's number in each cell."""
-    ours, numbers = bool((frame["table"] == RUNS_TABLE_NAME).all()), select_table_rows(layout, frame, beside)
-    return FilledTable(layout, make_printed_table(layout, numbers, ours), numbers)
+    rows, ours = select_table_rows(layout, frame, beside), bool((frame["table"] == RUNS_TABLE_NAME).all())
+    counts = rows.loc[~rows["method"].isin(labels.REFERENCE_LABELS) & (rows["n"] > 0), "n"].mode()
+    usual = int(counts.max()) if ours and len(counts) else None  # how many seeds most numbers rest on
+    compared = bool(rows["paper"].notna().any())
+    down, across = ["method", "target", "rectifier"], ["backbone", "split", "metric"]
+    if layout.axis:
+        down, across = ["method", "metric"], ["backbone", "split", "setting"]
+    lacking = rows["metric"].isin(["reached", "monotone"]) & (rows["value"] < 1)  # of mixtures, none of the paper's
+    found: Any = rows.loc[lacking | ((rows["metric"] == "unmixed") & (rows["value"] > 0)), ROW_KEY]
+    doubtful = set(found.assign(metric="forget_quality").itertuples(index=False, name=None))
+    shown = rows.loc[rows["metric"].isin(layout.metrics)]
+    cells = {}
+    for row in shown.to_dict("records"):
+        place = tuple(row[name] for name in down), tuple(row[name] for name in across)
+        mark = UNEQUAL_MARK * (tuple(row[name] for name in ROW_KEY) in doubtful)
+        cells[place] = _print_cell(row, layout, usual, mark, compared)
+    keys = shown[down]
+    if not layout.axis:  # above `w/ GRU` stands its method
+        keys = pd.concat([keys, keys.assign(rectifier="none")])
+    lines, columns = _sort_keys(keys, layout), _sort_keys(shown[across], layout)
+    grid = [[cells.get((line, column), TableCell(labels.DASH)) for column in columns] for line in lines]
+    labelled = [_label_row(dict(zip(down, line, strict=True)), layout) for line in lines]
+    doubts = [UNEQUAL_UTILITY_NOTE] * any(UNEQUAL_MARK in cell.marks for cell in cells.values())
+    notes = (*_list_notes(layout, rows, usual), *doubts, *layout.notes)
+    leaves = {measure.metric: measure.head for measure in layout.measures}
+    several = len({backbone for backbone, *_ in columns}) > 1  # one alone heads no column
+    heads = []
+    for backbone, split, leaf in columns:
+        text = f"{'γ' if layout.axis == 'gamma' else 'τ'} {leaf}" if layout.axis else leaves[leaf]
+        heads.append((*[backbone] * several, split, text))
+    printed = pd.DataFrame(grid, labelled, pd.MultiIndex.from_tuples(heads, names=[None] * (2 + several)))
+    return FilledTable(layout, PrintedTable(printed, notes, layout.caption), rows)
 
 
 def fill_paper_tables(sweeps: Mapping[str, SweepResults], beside: bool = False) -> list[FilledTable]:
@@ -133,7 +163,13 @@ def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False)
     pairs = zip(rows["value"].tolist(), rows["metric"], strict=True)
     rows["printed"] = [format_number_by_spec(value, forms.get(metric, ".4f")) for value, metric in pairs]
     values: Any = pd.to_numeric(rows["printed"], errors="coerce")
-    rows["bold"] = _mark_best(layout, rows, values)
+    signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
+    score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(labels.REFERENCE_LABELS))
+    among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
+    rivals = score.groupby([rows[name] for name in among])
+    kept = [labels.list_goals_of_benchmark(name).retention.metric for name in rows["benchmark"].unique()]
+    lost = rows["metric"].isin(kept) & (values == 0)  # a utility of 0 is no best one
+    rows["bold"] = (score == rivals.transform("max")) & rivals.transform("count").gt(1) & ~lost
     rows["paper"] = rows["difference"] = math.nan
     if beside and len(rows) and layout.table in paper.TABLE_NAMES:
         published = _select(layout, paper.load_table(layout.table, corrected=True))[[*ROW_KEY, "value", "misprint"]]
@@ -154,65 +190,23 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame.loc[(is_reference & ~mixed) | (is_method & (mixed == layout.mixed))]
     targets = ["" if pd.isna(target) else f"{target:g}" for target in rows["target"]]
     rows = rows.assign(target=targets, setting="", at="")
-    if layout.axis:
-        rows = _select_lines(rows.loc[rows["rectifier"] == "gru"], layout)
+    if layout.axis:  # each method's rows along the axis, at the chosen row's value of the other setting (`at`)
+        rows = rows.loc[rows["rectifier"] == "gru"]
+        settings = [labels.normalise_gamma_tau(value) for value in rows[layout.axis]]
+        held = [labels.normalise_gamma_tau(value) for value in rows[layout.held_setting]]
+        rows = rows.assign(setting=settings, at=held)
+        kept = [rows.iloc[:0]]
+        for _, line in rows.groupby(["backbone", "split", "method"], sort=False):
+            line = line.sort_values("chosen", ascending=False, kind="stable")
+            line = line.loc[line["at"] == line["at"].iloc[0]]
+            kept.append(line.loc[line["other"] == line["other"].iloc[0]].sort_index())
+        rows = pd.concat(kept)
     else:
         rows.loc[~rows["chosen"], ["value", "sd", "strength"]] = math.nan
         rows.loc[~rows["chosen"], "n"] = 0
         rows = rows.sort_values("chosen", ascending=False, kind="stable").drop_duplicates(ROW_KEY).sort_index()
     shown = [*layout.metrics, *[*UWC_CHECK_METRICS, "weight"] * layout.mixed]
     return rows.loc[rows["metric"].isin(shown)].reset_index(drop=True)
-
-
-def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
-    """Return each method's rows along the axis, at the chosen row's value of the other setting (`at`)."""
-    settings = [labels.normalise_gamma_tau(value) for value in rows[layout.axis or ""]]
-    rows = rows.assign(setting=settings, at=[labels.normalise_gamma_tau(value) for value in rows[layout.held_setting]])
-    kept = [rows.iloc[:0]]
-    for _, line in rows.groupby(["backbone", "split", "method"], sort=False):
-        line = line.sort_values("chosen", ascending=False, kind="stable")
-        line = line.loc[line["at"] == line["at"].iloc[0]]
-        kept.append(line.loc[line["other"] == line["other"].iloc[0]].sort_index())
-    return pd.concat(kept)
-
-
-def _mark_best(layout: Layout, rows: pd.DataFrame, values: pd.Series) -> pd.Series:
-    """Return which values are best, as printed, among their rivals; no utility of 0 is."""
-    signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
-    score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(labels.REFERENCE_LABELS))
-    among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
-    groups = score.groupby([rows[name] for name in among])
-    kept = [labels.list_goals_of_benchmark(name).retention.metric for name in rows["benchmark"].unique()]
-    lost = rows["metric"].isin(kept) & (values == 0)
-    return (score == groups.transform("max")) & groups.transform("count").gt(1) & ~lost
-
-
-def make_printed_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> PrintedTable:
-    """Return the rows of `select_table_rows` as a table. `ours`: of runs."""
-    counts = rows.loc[~rows["method"].isin(labels.REFERENCE_LABELS) & (rows["n"] > 0), "n"].mode()
-    usual = int(counts.max()) if ours and len(counts) else None  # how many seeds most numbers rest on
-    compared = bool(rows["paper"].notna().any())
-    down, across = ["method", "target", "rectifier"], ["backbone", "split", "metric"]
-    if layout.axis:
-        down, across = ["method", "metric"], ["backbone", "split", "setting"]
-    lacking = rows["metric"].isin(["reached", "monotone"]) & (rows["value"] < 1)  # of mixtures, none of the paper's
-    found: Any = rows.loc[lacking | ((rows["metric"] == "unmixed") & (rows["value"] > 0)), ROW_KEY]
-    doubtful = set(found.assign(metric="forget_quality").itertuples(index=False, name=None))
-    shown = rows.loc[rows["metric"].isin(layout.metrics)]
-    cells = {}
-    for row in shown.to_dict("records"):
-        place = tuple(row[name] for name in down), tuple(row[name] for name in across)
-        mark = UNEQUAL_MARK * (tuple(row[name] for name in ROW_KEY) in doubtful)
-        cells[place] = _print_cell(row, layout, usual, mark, compared)
-    keys = shown[down]
-    if not layout.axis:  # above `w/ GRU` stands its method
-        keys = pd.concat([keys, keys.assign(rectifier="none")])
-    lines, columns = _sort_keys(keys, layout), _sort_keys(shown[across], layout)
-    grid = [[cells.get((line, column), TableCell(labels.DASH)) for column in columns] for line in lines]
-    heads = [_label_row(dict(zip(down, line, strict=True)), layout) for line in lines]
-    doubts = [UNEQUAL_UTILITY_NOTE] * any(UNEQUAL_MARK in cell.marks for cell in cells.values())
-    notes = (*_list_notes(layout, rows, usual), *doubts, *layout.notes)
-    return PrintedTable(pd.DataFrame(grid, index=heads, columns=_head_columns(columns, layout)), notes, layout.caption)
 
 
 def _sort_keys(keys: pd.DataFrame, layout: Layout) -> list[tuple[str, ...]]:
@@ -230,17 +224,6 @@ def _label_row(key: Mapping[str, str], layout: Layout) -> str:
         return f"{labels.describe_method(key['method'], 'gru')}, {head}"
     share = f" ({float(key['target']):.0%})" if key["target"] else ""
     return labels.format_table_row_label(key["method"], key["rectifier"]) + share
-
-
-def _head_columns(columns: list[tuple[str, ...]], layout: Layout) -> pd.MultiIndex:
-    """Return the heads: the backbone where there are several, the split, and a measure or a value of the axis."""
-    leaves = {measure.metric: measure.head for measure in layout.measures}
-    several = len({backbone for backbone, *_ in columns}) > 1
-    heads = []
-    for backbone, split, leaf in columns:
-        text = f"{'γ' if layout.axis == 'gamma' else 'τ'} {leaf}" if layout.axis else leaves[leaf]
-        heads.append((*[backbone] * several, split, text))
-    return pd.MultiIndex.from_tuples(heads, names=[None] * (2 + several))
 
 
 def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubt: str, compared: bool) -> TableCell:
