@@ -121,16 +121,11 @@ def _draw_panel(axes: Axes, points: pd.DataFrame, goals: labels.Goals, rule: Sel
         look = style.marker_style(str(method), str(rectifier)) | TRIAL_MARK_STYLE
         axes.plot(cloud[x], cloud[y], **look, rasterized=len(trials) > MAX_VECTOR_DRAWN_TRIALS, zorder=3)
     bold = points.loc[points["kind"].isin(["chosen", "reference"])]
-    _draw_methods(axes, bold.loc[_select_visible(axes, bold, goals)], goals)
-
-
-def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: labels.Goals) -> None:
-    """Draw reference models as stars, chosen settings as marks, and arrows from each method to itself with GRU."""
-    x, y = goals.removal_goal.metric, goals.retention.metric
-    for row in rows.to_dict("records"):
+    bold = bold.loc[_select_visible(axes, bold, goals)]
+    for row in bold.to_dict("records"):
         if row["method"] in labels.REFERENCE_LABELS:
             face = "black" if row["method"] == "original" else "white"
-            look: dict[str, Any] = {"marker": "*", "linestyle": "none", "color": "black", "markerfacecolor": face}
+            look = {"marker": "*", "linestyle": "none", "color": "black", "markerfacecolor": face}
             look |= {"markersize": 13, "clip_on": False, "label": style.MODEL_LINES[row["method"]]["label"]}
             axes.plot(row[x], row[y], **look, zorder=2.5)
             continue
@@ -140,7 +135,7 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: labels.Goals) -> None:
         bars: dict[str, Any] = {"xerr": row.get(f"{x}_sd"), "yerr": row.get(f"{y}_sd")}
         ecolor = style.method_colour(row["method"])
         axes.errorbar(row[x], row[y], **bars, fmt="none", ecolor=ecolor, elinewidth=0.7, zorder=4)
-    for method, pair in rows.groupby("method"):
+    for method, pair in bold.groupby("method"):  # an arrow to itself with GRU
         ends = {row["rectifier"]: (row[x], row[y]) for row in pair.to_dict("records")}
         if {"none", "gru"} <= set(ends) and ends["none"] != ends["gru"]:
             look = {"arrowstyle": "-|>", "color": style.method_colour(str(method))}
