@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,12 @@ def measure_steps_and_memory(options: argparse.Namespace) -> Iterator[Row]:
         both = rectify.rows(shape.vocabulary, options.rows, (options.length, options.length + 1), prompt=1)
         gru = rectifiers.GRU(rectify.GAMMA, rectify.TAU)
         task = rectify.make_task_in_conflict(both, training, gru, plan.micro_batch)
-        operations = 2 * options.rows * count_operations_of_both_passes(network, options.length)
+        # Matrix products, attention uncut: a forward pass has two for each weight of a matrix and token, and four for
+        # each layer, pair of tokens and column of the heads; a backward pass has twice as many. PyTorch's counter of
+        # operations refuses grouped heads on CUDA.
+        weights = sum(part.weight.numel() for part in network.modules() if isinstance(part, torch.nn.Linear))
+        attention = network.config.num_hidden_layers * options.length**2 * network.config.hidden_size
+        operations = 2 * options.rows * 3 * (2 * options.length * weights + 4 * attention)
         found = rectify.time_plain_and_rectified_steps(network, task, resources, options.repeats)
         peak = torch.cuda.max_memory_allocated(device) if on_gpu else None
         del network, task
@@ -98,16 +103,6 @@ def measure_steps_and_memory(options: argparse.Namespace) -> Iterator[Row]:
             "planned_over_peak": plan.peak.training_bytes / peak if peak else None,
             "left_bytes": torch.cuda.memory_allocated(device) if on_gpu else None,
         }
-
-
-def count_operations_of_both_passes(network: Any, length: int) -> int:
-    """Return the operations of both passes over a row of `length` tokens: matrix products, attention uncut.
-
-    A forward pass has two for each weight of a matrix and token, and four for each layer, pair of tokens and column of
-    the heads; a backward pass has twice as many. PyTorch's counter refuses grouped heads on CUDA.
-    """
-    weights = sum(part.weight.numel() for part in network.modules() if isinstance(part, torch.nn.Linear))
-    return 3 * (2 * length * weights + 4 * network.config.num_hidden_layers * length**2 * network.config.hidden_size)
 
 
 def measure_evaluation(options: argparse.Namespace) -> Iterator[Row]:
@@ -183,36 +178,7 @@ MEASUREMENTS = {"step": measure_steps_and_memory, "trial": measure_trial_and_swe
 MEASUREMENTS |= {"peers": compare_with_open_unlearning, "tests": run_tests}
 
 
-def run_part(options: argparse.Namespace, name: str, seconds: float, tell: Callable[[Row], None]) -> None:
-    """Tell the rows of a part, then its time; where it fails, or these seconds are over, with the message."""
-
-    def stop(*_: object) -> None:
-        raise TimeoutError("the time is up")
-
-    signal.signal(signal.SIGALRM, stop)
-    started, failed = time.monotonic(), {}
-    try:
-        signal.alarm(max(1, int(seconds)))
-        for row in MEASUREMENTS[name](options):
-            tell({"part": name, **row})
-    except (Exception, SystemExit) as error:
-        failed = {"error": f"{type(error).__name__}: {error}"[-2000:]}
-    signal.alarm(0)
-    release_memory()
-    tell({"part": name, "part_seconds": time.monotonic() - started, **failed})
-
-
-def format_readme_table(rows: Sequence[Row]) -> str:
-    """Return README's table of what was measured: of each line the row that has it, in Markdown."""
-    first = rows[0]
-    lines = [f"| {first['device']}, torch {first['versions']['torch']}, commit {first['commit'][:8]} | |", "|---|--:|"]
-    for key, (label, form) in README_TABLE_ROWS.items():
-        known = [row for row in rows if row.get(key) is not None]
-        lines += [f"| {label.format(**{'how': ''} | row)} | {form.format(row[key])} |" for row in known]
-    return "\n".join(lines)
-
-
-def _options(arguments: list[str] | None) -> argparse.Namespace:
+def main(arguments: list[str] | None = None) -> None:
     parser = _script.make_parser(__doc__)
     parser.add_argument("--table", type=Path, metavar="FILE", help="print README's table of what --json wrote, and end")
     parser.add_argument("--quick", action="store_true", help="a rehearsal on the CPU, with a tiny model")
@@ -226,16 +192,17 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--open-unlearning", type=Path, metavar="DIR", help="a checkout of it, for bench/peers.py")
     parser.add_argument("--python", type=Path, metavar="PY", help="of an environment with what that needs")
     options = parser.parse_args(arguments)
-    if not options.table and not options.quick and not torch.cuda.is_available():
-        parser.exit(2, "error: no CUDA device here; rehearse on the CPU with: python bench/gpu.py --quick\n")
-    return options
-
-
-def main(arguments: list[str] | None = None) -> None:
-    options = _options(arguments)
     if options.table:
-        print(format_readme_table(json.loads(options.table.read_text(encoding="utf-8"))))
+        rows = json.loads(options.table.read_text(encoding="utf-8"))
+        origin = f"{rows[0]['device']}, torch {rows[0]['versions']['torch']}, commit {rows[0]['commit'][:8]}"
+        lines = [f"| {origin} | |", "|---|--:|"]
+        for key, (label, form) in README_TABLE_ROWS.items():
+            known = [row for row in rows if row.get(key) is not None]
+            lines += [f"| {label.format(**{'how': ''} | row)} | {form.format(row[key])} |" for row in known]
+        print("\n".join(lines))
         return
+    if not options.quick and not torch.cuda.is_available():
+        parser.exit(2, "error: no CUDA device here; rehearse on the CPU with: python bench/gpu.py --quick\n")
     if options.quick:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     options.rows, options.length, options.repeats = (4, 24, 2) if options.quick else (32, 128, 10)
@@ -249,8 +216,21 @@ def main(arguments: list[str] | None = None) -> None:
         found.append(row)
         _script.report(options.json, found, start=len(found) - 1, device=device)
 
-    for name in options.parts:
-        run_part(options, name, end - time.monotonic(), tell)
+    def stop(*_: object) -> None:
+        raise TimeoutError("the time is up")
+
+    signal.signal(signal.SIGALRM, stop)
+    for name in options.parts:  # where one fails, or the time is up, the message is told, and the next goes on
+        started, failed = time.monotonic(), {}
+        try:
+            signal.alarm(max(1, int(end - started)))
+            for row in MEASUREMENTS[name](options):
+                tell({"part": name, **row})
+        except (Exception, SystemExit) as error:
+            failed = {"error": f"{type(error).__name__}: {error}"[-2000:]}
+        signal.alarm(0)
+        release_memory()
+        tell({"part": name, "part_seconds": time.monotonic() - started, **failed})
 
 
 if __name__ == "__main__":
