@@ -39,26 +39,15 @@ def make_open_unlearning_command(options: argparse.Namespace, place: Path) -> li
     ]
 
 
-def make_our_command(options: argparse.Namespace, file: Path) -> list[str]:
-    """Return our command for the same."""
-    asked = ["--split", SPLIT, "--dialect", "open-unlearning", "--template", "llama2", "--precision", "fp32"]
-    places = ["--model", str(options.model), "--data", str(options.data), "--output", str(file)]
-    return ["-m", "trainables.evaluate", *asked, *places]
-
-
-def find_largest_metric_difference(ours: Path, theirs: Path) -> float:
-    """Return how far the 13 metrics of both are apart at most."""
-    found, peers = (json.loads(file.read_text()) for file in (ours, next(theirs.rglob("TOFU_EVAL.json"))))
-    names = {"model_utility": "model_utility", "forget_truth_ratio": "forget_truth_ratio"}
+def time_both_evaluations(options: argparse.Namespace, place: Path) -> dict[str, Any]:
+    """Run both in turn, every other pair the other way round; return seconds, ratios and how far numbers differ."""
+    command = ["-m", "trainables.evaluate", "--split", SPLIT, "--dialect", "open-unlearning", "--template", "llama2"]
+    command += ["--precision", "fp32", "--model", str(options.model), "--data", str(options.data), "--output"]
+    names = {"model_utility": "model_utility", "forget_truth_ratio": "forget_truth_ratio"}  # of 13 metrics, ours first
     for task, prefix in {"forget": "forget", "retain": "retain", "real_authors": "ra", "world_facts": "wf"}.items():
         normalised = "" if prefix == task else "_normalised"
         names |= {f"{task}_prob": f"{prefix}_Q_A_Prob{normalised}", f"{task}_rouge": f"{prefix}_Q_A_ROUGE"}
         names |= {f"{task}_truth_ratio": f"{prefix}_Truth_Ratio"} if task != "forget" else {}
-    return max(abs(found[mine] - peers[name]["agg_value"]) for mine, name in names.items())
-
-
-def time_both_evaluations(options: argparse.Namespace, place: Path) -> dict[str, Any]:
-    """Run both in turn, every other pair the other way round; return seconds, ratios and how far numbers differ."""
     differences: list[float] = []
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
     variables = {"HF_HUB_OFFLINE": "1", **({"CUDA_VISIBLE_DEVICES": ""} if options.device == "cpu" else {})}
@@ -67,12 +56,13 @@ def time_both_evaluations(options: argparse.Namespace, place: Path) -> dict[str,
     for repeat in range(options.repeats):
         ours, theirs = place / f"ours-{repeat}.json", place / f"theirs-{repeat}"
         runs = {
-            "ours": partial(_script.run_python, *make_our_command(options, ours), **variables),
+            "ours": partial(_script.run_python, *command, str(ours), **variables),
             "theirs": partial(_script.run_python, *make_open_unlearning_command(options, theirs), **apart),
         }
         for side in list(runs)[:: 1 if repeat % 2 == 0 else -1]:
             seconds[side].append(runs[side]()[0])
-        differences.append(find_largest_metric_difference(ours, theirs))
+        found, peers = (json.loads(file.read_text()) for file in (ours, next(theirs.rglob("TOFU_EVAL.json"))))
+        differences.append(max(abs(found[mine] - peers[name]["agg_value"]) for mine, name in names.items()))
     ratios = [theirs / ours for ours, theirs in zip(*seconds.values(), strict=True)]
     return {
         "our_seconds": statistics.median(seconds["ours"]),
