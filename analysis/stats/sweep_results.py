@@ -116,7 +116,14 @@ class SweepResults:
             rows = found.reindex(columns=[*SETTING_COLUMNS, *stats.values()])
             rows = rows.set_axis([*SETTING_COLUMNS, *stats], axis=1)
             measured.append(rows.assign(metric=metric, n=rows["n"].fillna(0)))
-        parts = [models, pd.concat(measured).sort_index(kind="stable"), _mixtures(runs, found)]
+        mixtures = tabulate_uwc_mixtures(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
+        metrics = ["forget_quality", "model_utility", "weight", *UWC_CHECK_METRICS]
+        mixtures[metrics] = mixtures[metrics].astype(float)
+        mixtures = mixtures.melt(["configuration", "target"], metrics, "metric", "value")
+        groups = mixtures.groupby(["configuration", "target", "metric"], sort=False)["value"]
+        mixtures = groups.agg(["mean", "std", "count"]).set_axis(["value", "sd", "n"], axis=1).reset_index()
+        mixtures = found.reindex(columns=SETTING_COLUMNS).merge(mixtures, on="configuration")
+        parts = [models, pd.concat(measured).sort_index(kind="stable"), mixtures]
         frame = pd.concat([part for part in parts if len(part)] or parts)
         others = describe_varied_settings(runs)
         backbone = next(iter(runs.reindex(columns=["backbone"])["backbone"].dropna()), "")
@@ -169,14 +176,3 @@ def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
         texts = pd.Series([format_setting_value(value) for value in found[setting]], index=found.index, dtype="str")
         found[setting] = texts.where([takes_setting(name, setting) for name in found["rectifier"]], "")
     return found
-
-
-def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each setting that was calibrated, target and metric."""
-    seeds = tabulate_uwc_mixtures(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
-    metrics = ["forget_quality", "model_utility", "weight", *UWC_CHECK_METRICS]
-    seeds[metrics] = seeds[metrics].astype(float)
-    long = seeds.melt(["configuration", "target"], metrics, "metric", "value")
-    stats = long.groupby(["configuration", "target", "metric"], sort=False)["value"].agg(["mean", "std", "count"])
-    stats = stats.set_axis(["value", "sd", "n"], axis=1).reset_index()
-    return found.reindex(columns=SETTING_COLUMNS).merge(stats, on="configuration")
