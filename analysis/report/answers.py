@@ -132,18 +132,18 @@ def describe_kept_rows_not_said(measured: pd.DataFrame) -> list[str]:
     return found
 
 
-def tabulate_request_sequence(results: SweepResults) -> pd.DataFrame:
-    """Return one row for each method, rectifier and numbered split, means over seeds; the target model's come first.
+def write_request_sequence_section(results: SweepResults, folder: Path) -> list[Section]:
+    """Write tables/requests.csv and return its section; none unless the sweep has several numbered splits alone.
 
-    Of own rows also `request_01`, ... (removal on the rows of each request so far), EARLIER_REQUESTS_NOW and
-    EARLIER_REQUESTS_AT_END. Empty unless the sweep has several such splits and no others.
+    One row for each method, rectifier and split, means over seeds; the target model's come first. Of own rows also
+    `request_01`, ... (removal on the rows of each request so far), EARLIER_REQUESTS_NOW and EARLIER_REQUESTS_AT_END.
     """
     goals, runs = results.goals, results.runs.loc[evaluated(results.runs)]
     models = results.models.loc[results.models["role"] == "original"].assign(method="original", rectifier="")
     rows: Any = pd.concat([models, runs.rename(columns=SHORT_NAMES)], ignore_index=True)
     rows["number"] = rows["split"].str.extract(r"_([0-9]+)$", expand=False).astype(float)
     if runs.empty or rows["number"].isna().any() or rows["number"].nunique() < 2:
-        return pd.DataFrame(columns=METHOD_AND_RECTIFIER_COLUMNS)
+        return []
     removal, kind = goals.removals[0], get_benchmark(goals.benchmark)
     measure, requests = removal.metric.removeprefix("forget_"), sorted(set(rows["split"]))
     for split in requests if kind.SEQUENCE + "01" in requests else ():
@@ -163,14 +163,7 @@ def tabulate_request_sequence(results: SweepResults) -> pd.DataFrame:
             for name, value in ((EARLIER_REQUESTS_NOW, row), (EARLIER_REQUESTS_AT_END, then)):
                 total = sum(counts[split] * value[split] for split in before)
                 means.loc[place, name] = total / weights if before else math.nan
-    return means.sort_values([*METHOD_AND_RECTIFIER_COLUMNS, "number"], key=rank_values, ignore_index=True)
-
-
-def write_request_sequence_section(results: SweepResults, folder: Path) -> list[Section]:
-    """Write tables/requests.csv and return its section; none where the sweep has no numbered splits."""
-    points, goals = tabulate_request_sequence(results), results.goals
-    if points.empty:
-        return []
+    points = means.sort_values([*METHOD_AND_RECTIFIER_COLUMNS, "number"], key=rank_values, ignore_index=True)
     save_frame_as_csv(folder, "requests", points)
     sides = zip(points["method"], points["rectifier"], strict=True)
     labels = [REFERENCE_LABELS.get(method) or describe_method(method, rectifier) for method, rectifier in sides]
