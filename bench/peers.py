@@ -11,7 +11,6 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -39,40 +38,6 @@ def make_open_unlearning_command(options: argparse.Namespace, place: Path) -> li
     ]
 
 
-def time_both_evaluations(options: argparse.Namespace, place: Path) -> dict[str, Any]:
-    """Run both in turn, every other pair the other way round; return seconds, ratios and how far numbers differ."""
-    command = ["-m", "trainables.evaluate", "--split", SPLIT, "--dialect", "open-unlearning", "--template", "llama2"]
-    command += ["--precision", "fp32", "--model", str(options.model), "--data", str(options.data), "--output"]
-    names = {"model_utility": "model_utility", "forget_truth_ratio": "forget_truth_ratio"}  # of 13 metrics, ours first
-    for task, prefix in {"forget": "forget", "retain": "retain", "real_authors": "ra", "world_facts": "wf"}.items():
-        normalised = "" if prefix == task else "_normalised"
-        names |= {f"{task}_prob": f"{prefix}_Q_A_Prob{normalised}", f"{task}_rouge": f"{prefix}_Q_A_ROUGE"}
-        names |= {f"{task}_truth_ratio": f"{prefix}_Truth_Ratio"} if task != "forget" else {}
-    differences: list[float] = []
-    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
-    variables = {"HF_HUB_OFFLINE": "1", **({"CUDA_VISIBLE_DEVICES": ""} if options.device == "cpu" else {})}
-    # theirs: rows are looked for in the folder it runs in, and our package `platform` is not for others
-    apart = {"python": options.python.absolute(), "folder": place, "PYTHONPATH": "", **variables}
-    for repeat in range(options.repeats):
-        ours, theirs = place / f"ours-{repeat}.json", place / f"theirs-{repeat}"
-        runs = {
-            "ours": partial(_script.run_python, *command, str(ours), **variables),
-            "theirs": partial(_script.run_python, *make_open_unlearning_command(options, theirs), **apart),
-        }
-        for side in list(runs)[:: 1 if repeat % 2 == 0 else -1]:
-            seconds[side].append(runs[side]()[0])
-        found, peers = (json.loads(file.read_text()) for file in (ours, next(theirs.rglob("TOFU_EVAL.json"))))
-        differences.append(max(abs(found[mine] - peers[name]["agg_value"]) for mine, name in names.items()))
-    ratios = [theirs / ours for ours, theirs in zip(*seconds.values(), strict=True)]
-    return {
-        "our_seconds": statistics.median(seconds["ours"]),
-        "their_seconds": statistics.median(seconds["theirs"]),
-        "ratio": statistics.median(ratios),
-        "largest_difference": max(differences),
-        "ratio_range": f"{min(ratios):.2f} to {max(ratios):.2f}",
-    }
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = _script.make_parser(__doc__)
     parser.add_argument("--open-unlearning", type=Path, metavar="DIR", required=True, help="a checkout of it")
@@ -87,11 +52,41 @@ def main(arguments: list[str] | None = None) -> None:
             parser.error(f"--{name.replace('_', '-')}: {getattr(options, name)} has no {file}")
     versions = "import torch, transformers; print(torch.__version__, transformers.__version__)"
     _, said = _script.run_python("-c", versions, python=options.python.absolute())
-    with tempfile.TemporaryDirectory() as place:
-        (Path(place) / "locuslab").mkdir()
-        (Path(place) / "locuslab" / "TOFU").symlink_to(options.data.absolute())
-        rows = [time_both_evaluations(options, Path(place))]
-    _script.report(options.json, rows, peer_versions=said.strip(), hardware=_script.describe_hardware(options.device))
+    command = ["-m", "trainables.evaluate", "--split", SPLIT, "--dialect", "open-unlearning", "--template", "llama2"]
+    command += ["--precision", "fp32", "--model", str(options.model), "--data", str(options.data), "--output"]
+    names = {"model_utility": "model_utility", "forget_truth_ratio": "forget_truth_ratio"}  # of 13 metrics, ours first
+    for task, prefix in {"forget": "forget", "retain": "retain", "real_authors": "ra", "world_facts": "wf"}.items():
+        normalised = "" if prefix == task else "_normalised"
+        names |= {f"{task}_prob": f"{prefix}_Q_A_Prob{normalised}", f"{task}_rouge": f"{prefix}_Q_A_ROUGE"}
+        names |= {f"{task}_truth_ratio": f"{prefix}_Truth_Ratio"} if task != "forget" else {}
+    differences: list[float] = []
+    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+    variables = {"HF_HUB_OFFLINE": "1", **({"CUDA_VISIBLE_DEVICES": ""} if options.device == "cpu" else {})}
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        (place / "locuslab").mkdir()
+        (place / "locuslab" / "TOFU").symlink_to(options.data.absolute())
+        # theirs: rows are looked for in the folder it runs in, and our package `platform` is not for others
+        apart = {"python": options.python.absolute(), "folder": place, "PYTHONPATH": "", **variables}
+        for repeat in range(options.repeats):
+            ours, theirs = place / f"ours-{repeat}.json", place / f"theirs-{repeat}"
+            runs = {
+                "ours": partial(_script.run_python, *command, str(ours), **variables),
+                "theirs": partial(_script.run_python, *make_open_unlearning_command(options, theirs), **apart),
+            }
+            for side in list(runs)[:: 1 if repeat % 2 == 0 else -1]:
+                seconds[side].append(runs[side]()[0])
+            found, peers = (json.loads(file.read_text()) for file in (ours, next(theirs.rglob("TOFU_EVAL.json"))))
+            differences.append(max(abs(found[mine] - peers[name]["agg_value"]) for mine, name in names.items()))
+    ratios = [theirs / ours for ours, theirs in zip(*seconds.values(), strict=True)]
+    row = {
+        "our_seconds": statistics.median(seconds["ours"]),
+        "their_seconds": statistics.median(seconds["theirs"]),
+        "ratio": statistics.median(ratios),
+        "largest_difference": max(differences),
+        "ratio_range": f"{min(ratios):.2f} to {max(ratios):.2f}",
+    }
+    _script.report(options.json, [row], peer_versions=said.strip(), hardware=_script.describe_hardware(options.device))
 
 
 if __name__ == "__main__":
