@@ -80,7 +80,12 @@ class ModelFinder:
         if self.sweep.models is None:
             if published and not seed:
                 return self._resolve(published, f"models/{role}")
-            return self._finetune(role, self._find_base(), seed)
+            start = None  # from random weights
+            if backbone is not None:
+                start = self._resolve(backbone.base, f"models/{BASE_MODEL_ROLE}") if backbone.base else None
+            elif (trained := self._require_model_training()).pretraining is not None:
+                start = self._plan_recipe(trained.pretraining_configs, trained.pretraining, None)
+            return self._finetune(role, start, seed)
         folder = Path(make_path_absolute(self.sweep.models))
         if is_folder(folder / role) and not seed:
             return self._resolve(Model(path=str(folder / role)), f"models/{role}")
@@ -134,16 +139,6 @@ class ModelFinder:
             if model.tokenizer and not check_if_local_tokenizer(model.tokenizer):
                 found.append(HubRequirement("tokenizers", model.tokenizer, None, "tokenizer=DIR"))
         return tuple({one.key: one for one in (*found, *reversed(found))}.values())  # of several of one key the first
-
-    def _find_base(self) -> Model | None:
-        """Return what the models are fine-tuned from, None: from random weights."""
-        if self.sweep.backbone is not None:
-            base = self.sweep.backbone.base
-            return self._resolve(base, f"models/{BASE_MODEL_ROLE}") if base else None
-        trained = self._require_model_training()
-        if trained.pretraining is None:
-            return None
-        return self._plan_recipe(trained.pretraining_configs, trained.pretraining, None)
 
     def _finetune(self, role: str, base: Model | None, seed: int) -> Model:
         """Plan the recipe of a model. Raises InputError: of other benchmarks than TOFU none is fine-tuned here."""
@@ -231,26 +226,7 @@ def read_config_or_recipe(model: Model, recipes: Mapping[str, ModelRecipe]) -> d
 def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     """Return the benchmark of one split, its rows checked and fingerprinted. Raises InputError."""
     kind = kinds.get_benchmark(sweep.benchmark.name)
-    chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _list_sources(sweep, split, store)})
-    kind.check_settings(chosen)
-    if sweep.fictional is not None and chosen.data == Benchmark().data:
-        made = [f"forget{percent:02d}" for percent in sweep.fictional.forget_percent]
-        if split not in made:
-            raise InputError(f"benchmark.split: the fictional authors have no '{split}'; {suggest_name(split, made)}")
-        from trainables.data.fictional import VERSION
-
-        key = hash_json({"version": VERSION, **sweep.fictional.model_dump(mode="json")})[:12]
-        check_folder_unchanged(store.data_folder(key), "benchmark.data")
-        return chosen.model_copy(update={"data": str(store.data_folder(key)), "fingerprint": f"{FICTION_PREFIX}{key}"})
-    if is_folder(chosen.data):
-        chosen = chosen.model_copy(update={"data": make_path_absolute(chosen.data)})
-    kind.check_rows(chosen)
-    return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
-
-
-def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
-    """Return where further parts of the data are, local ones as absolute paths. Raises InputError."""
-    at = dict(source.split("=", 1) for source in sweep.benchmark.sources)
+    at = dict(source.split("=", 1) for source in sweep.benchmark.sources)  # where further parts of the data are
     given = {name: place for name in OWN_SWEEP_FILE_FIELDS if (place := getattr(sweep, name)) is not None}
     if sweep.benchmark.name == "own":
         if place := given.pop("requests", None):
@@ -269,4 +245,19 @@ def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
     elif named := [*given, *(["baseline"] if sweep.baseline else [])]:
         raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN_USAGE}")
     here = {part: make_path_absolute(place) if path_exists(place) else place for part, place in at.items() if place}
-    return tuple(f"{part}={place}" for part, place in sorted(here.items()))
+    sources = tuple(f"{part}={place}" for part, place in sorted(here.items()))
+    chosen = sweep.benchmark.model_copy(update={"split": split, "sources": sources})
+    kind.check_settings(chosen)
+    if sweep.fictional is not None and chosen.data == Benchmark().data:
+        made = [f"forget{percent:02d}" for percent in sweep.fictional.forget_percent]
+        if split not in made:
+            raise InputError(f"benchmark.split: the fictional authors have no '{split}'; {suggest_name(split, made)}")
+        from trainables.data.fictional import VERSION
+
+        key = hash_json({"version": VERSION, **sweep.fictional.model_dump(mode="json")})[:12]
+        check_folder_unchanged(store.data_folder(key), "benchmark.data")
+        return chosen.model_copy(update={"data": str(store.data_folder(key)), "fingerprint": f"{FICTION_PREFIX}{key}"})
+    if is_folder(chosen.data):
+        chosen = chosen.model_copy(update={"data": make_path_absolute(chosen.data)})
+    kind.check_rows(chosen)
+    return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
