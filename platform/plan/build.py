@@ -232,7 +232,16 @@ def _models_of(references: SplitReferences, role: str, store: Storage) -> Models
 
 def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[PlannedEvaluation, ...]) -> str:
     """Return eight hex digits of the sweep's fixed part: an added value of an axis changes none of it."""
-    fixed: dict[str, Any] = {k: v for k, v in hashed_settings(_without_axes(sweep)).items() if k in SWEEP_HASH_FIELDS}
+    changed: dict[str, Any] = {}
+    for path, axis in sweep.axes.items():  # one value on each axis, its own if it is there
+        section, _, name = path.rpartition(".")
+        own: Any = sweep if not section else changed.get(section, getattr(sweep, section, None))
+        if path in STUDY_AXIS_PATHS or not hasattr(own, name) or getattr(own, name) in axis:
+            continue
+        value = axis.low if isinstance(axis, Range) else axis[0]
+        changed |= {section: own.model_copy(update={name: value})} if section else {name: value}
+    settings = hashed_settings(sweep.model_copy(update=changed))
+    fixed: dict[str, Any] = {name: settings[name] for name in settings if name in SWEEP_HASH_FIELDS}
     for place in ("data", "sources"):
         fixed.get("benchmark", {}).pop(place, None)
     remove_planning_resources(fixed)
@@ -241,16 +250,3 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Plan
     fixed["data"] = str(benchmark.fingerprint) if benchmark.is_fictional else kind.fingerprint_all_splits(benchmark)
     fixed["models"] = sorted({str(ref.model.fingerprint) for ref in references if ref.role == "original"})
     return hash_json(fixed)[:8]
-
-
-def _without_axes(sweep: Sweep) -> Sweep:
-    """Return the sweep with one value on each axis, its own if it is there: added values keep the sweep's name."""
-    changed: dict[str, Any] = {}
-    for path, axis in sweep.axes.items():
-        section, _, name = path.rpartition(".")
-        own: Any = sweep if not section else changed.get(section, getattr(sweep, section, None))
-        if path in STUDY_AXIS_PATHS or not hasattr(own, name) or getattr(own, name) in axis:
-            continue
-        value = axis.low if isinstance(axis, Range) else axis[0]
-        changed |= {section: own.model_copy(update={name: value})} if section else {name: value}
-    return sweep.model_copy(update=changed)

@@ -104,7 +104,11 @@ def _parse_number(text: str) -> float:
 
 def _set_field(document: dict[str, Any], path: str, text: str) -> None:
     """Set what is no axis. Raises ValueError on an unknown field."""
-    if path not in (paths := list_settable_paths()):
+    inside = {f"{section}.{name}" for section, default in SWEEP_SECTIONS.items() for name in type(default).model_fields}
+    optional = {name for name, default in SWEEP_DEFAULTS.items() if default is None}  # such as `models`
+    known = {*list_allowed_axis_paths(), *optional - {"fictional", "model_training"}, *inside}
+    paths = sorted(one for one in known if not one.endswith("fingerprint"))
+    if path not in paths:
         raise ValueError(f"{path}={text}: unknown field '{path}'; {_suggest(path, paths)}")
     section, _, name = path.rpartition(".")
     fields = document[section] if section else document
@@ -206,13 +210,6 @@ def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any
     for key, value in node.items():
         flat |= flatten_settings(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return flat
-
-
-def list_settable_paths() -> list[str]:
-    inside = {f"{section}.{name}" for section, default in SWEEP_SECTIONS.items() for name in type(default).model_fields}
-    optional = {name for name, default in SWEEP_DEFAULTS.items() if default is None}  # such as `models`
-    paths = {*list_allowed_axis_paths(), *optional - {"fictional", "model_training"}, *inside}
-    return sorted(path for path in paths if not path.endswith("fingerprint"))
 
 
 def _suggest(path: str, known: Sequence[str]) -> str:

@@ -142,7 +142,6 @@ def list_study_spaces(
         for split in dict.fromkeys(sweep.splits)
         for method in dict.fromkeys(sweep.axes["method"])
         for rectifier in (("none",) if METHODS[method].strength else dict.fromkeys(sweep.axes["rectifier.name"]))
-        if not _is_left_out(sweep, split, method, rectifier)
         if (space := _make_space(sweep, strategy, (split, method, rectifier), benchmarks, models))
     ]
 
@@ -163,21 +162,18 @@ def list_known_trials(spaces: Iterable[StudySpace], sweep: Sweep, strategy: str)
     )
 
 
-def _is_left_out(sweep: Sweep, split: str, method: str, rectifier: str) -> bool:
-    """Return whether a cell counts a retain term twice, in a sweep with other methods that the rectifier suits."""
+def _make_space(
+    sweep: Sweep, strategy: str, study: tuple[str, str, str], benchmarks: dict[str, Benchmark], models: ModelsBySplit
+) -> StudySpace | None:
+    """Return the space of a study, None if its rectifier takes no value of an axis or counts a retain term twice."""
+    split, method, rectifier = study
     retains = {
         name: method_constants.has_retain_term(name, sweep.objective, split)
         for name in sweep.axes["method"]
         if not METHODS[name].strength
     }
-    return RECTIFIERS[rectifier].adds_retain and retains[method] and not all(retains.values())
-
-
-def _make_space(
-    sweep: Sweep, strategy: str, study: tuple[str, str, str], benchmarks: dict[str, Benchmark], models: ModelsBySplit
-) -> StudySpace | None:
-    """Return the space of a study, None if its rectifier takes no value of an axis."""
-    split, method, rectifier = study
+    if RECTIFIERS[rectifier].adds_retain and retains[method] and not all(retains.values()):
+        return None  # the rectifier suits other methods of the sweep
     axes = {
         path: axis
         for path, axis in sweep.axes.items()
