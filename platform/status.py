@@ -73,6 +73,12 @@ def collect_sweep_status(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     done = len(results) - failed - outcomes[LOST]
     left = max(0, total - done - failed - len(running))
     counts = {"total": total, "done": done, "running": len(running), "failed": failed, "left": left}
+    driver: dict[str, Any] | None = None  # all None of a damaged lock, `alive` None of another machine's process
+    owner = lock.read_lock_owner(store, store.lock(sweep.name, sweep.hash))
+    if owner is not None:
+        driver = {name: owner.get(name) for name in ("host", "pid", "since", "command")}
+        driver["heartbeat_seconds"] = round(time.time() - owner["beat"], 1) if owner else None
+        driver["alive"] = process_identity.is_process_alive(owner)
     return {
         "sweep": sweep.name,
         **sweep.model_dump(mode="json", include={"hash", "title", "created", "command", "axes"}),
@@ -81,7 +87,7 @@ def collect_sweep_status(sweep: SweepFile, store: Storage) -> dict[str, Any]:
             for command in sweep.unfinished or (sweep.command,)
         ),
         "storage": store.location,
-        "driver": _describe_driver(sweep, store),
+        "driver": driver,
         "counts": counts,
         "outcomes": dict(outcomes),
         "running": running,
@@ -146,50 +152,25 @@ def _label(config: dict[str, Any] | None, trial_id: str, axes: Iterable[str]) ->
         return trial_id
 
 
-def _describe_driver(sweep: SweepFile, store: Storage) -> dict[str, Any] | None:
-    """Return who drives the sweep; all None of a damaged lock, `alive` None of another machine's process."""
-    found = lock.read_lock_owner(store, store.lock(sweep.name, sweep.hash))
-    if found is None:
-        return None
-    known = {name: found.get(name) for name in ("host", "pid", "since", "command")}
-    known["heartbeat_seconds"] = round(time.time() - found["beat"], 1) if found else None
-    return known | {"alive": process_identity.is_process_alive(found)}
-
-
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     counts, left = found["counts"], found["remaining_seconds"]
     yield f"{found['sweep']}-{found['hash']}: {found['title']}"
     yield f"storage {found['storage']}, begun {found['created']}"
-    yield _driver(found)
+    driver = found["driver"]
+    if driver is None or driver["alive"] is False:
+        ended = "no driver" if driver is None else f"its driver died (process {driver['pid']} on {driver['host']})"
+        yield ended + (f"; go on with: {found['go_on']}" if counts["left"] else "")
+    elif driver["pid"] is None:
+        yield "driven by an unknown process (its lock is damaged)"
+    else:
+        beat = f"last heartbeat {driver['heartbeat_seconds']:.0f} s ago"
+        known = "" if driver["alive"] else " (of another machine: nobody here knows whether it lives)"
+        yield f"driven by process {driver['pid']} on {driver['host']} since {driver['since']}, {beat}{known}"
     tally = [f"{state} {count}" for state, count in counts.items() if state != "total"] + [f"of {counts['total']}"]
     yield " | ".join(tally if left is None else [*tally, f"about {format_duration(left)} left"])
     for name, count in found["outcomes"].items():
         if name not in ("finished", *FAILED_STATUSES):
             yield f"done, but {name}: {count}"
-    yield from _under_way(found)
-    so_far = " so far" if counts["left"] else ""
-    yield from (f"verdict on {split}{so_far}: {verdict}" for split, verdict in found["verdicts"].items())
-    for group in found["failures"][:MAX_CAUSES_SHOWN]:
-        yield f"{group['status']} {len(group['trials'])}: {group['cause']} ({group['log']})"
-    yield from (f"damaged: {path} (--resume runs its trial again)" for path in found["damaged"])
-    yield f"disk: {format_bytes(found['free_bytes'])} free"
-    for other in found["others"]:
-        yield f"also: {other['name']}, begun {other['created']}, {other['trials']} trials: {other['command']}"
-
-
-def _driver(found: dict[str, Any]) -> str:
-    driver, counts = found["driver"], found["counts"]
-    if driver is None or driver["alive"] is False:
-        ended = "no driver" if driver is None else f"its driver died (process {driver['pid']} on {driver['host']})"
-        return ended + (f"; go on with: {found['go_on']}" if counts["left"] else "")
-    if driver["pid"] is None:
-        return "driven by an unknown process (its lock is damaged)"
-    beat = f"last heartbeat {driver['heartbeat_seconds']:.0f} s ago"
-    known = "" if driver["alive"] else " (of another machine: nobody here knows whether it lives)"
-    return f"driven by process {driver['pid']} on {driver['host']} since {driver['since']}, {beat}{known}"
-
-
-def _under_way(found: dict[str, Any]) -> Iterator[str]:
     trials = found["running"]
     rows = [("running", "phase", "step", "for", "left", "on")]
     rows += [(item["label"], *format_progress_columns(item), item["host"]) for item in trials[:MAX_TRIALS_SHOWN]]
@@ -205,6 +186,14 @@ def _under_way(found: dict[str, Any]) -> Iterator[str]:
             f"unknown: {many} on {', '.join(hosts)} with no sign of life within {LOST_AFTER_SECONDS:.0f} s of this "
             "machine's clock; nobody here knows whether they run; they count as left"
         )
+    so_far = " so far" if counts["left"] else ""
+    yield from (f"verdict on {split}{so_far}: {verdict}" for split, verdict in found["verdicts"].items())
+    for group in found["failures"][:MAX_CAUSES_SHOWN]:
+        yield f"{group['status']} {len(group['trials'])}: {group['cause']} ({group['log']})"
+    yield from (f"damaged: {path} (--resume runs its trial again)" for path in found["damaged"])
+    yield f"disk: {format_bytes(found['free_bytes'])} free"
+    for other in found["others"]:
+        yield f"also: {other['name']}, begun {other['created']}, {other['trials']} trials: {other['command']}"
 
 
 if __name__ == "__main__":
