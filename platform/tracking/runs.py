@@ -9,10 +9,9 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
@@ -78,12 +77,20 @@ class SweepMlflowRuns:
             return
         key, start = run.info.run_id, run.info.start_time
         self.store.fetch(steps := self.store.trial(trial_id) / STEPS)
-        points = make_metric_points(trial, result, read_parquet_rows(steps) if steps.is_file() else [])
+        points: list[tuple[str, Any, int]] = [(f"eval/{name}", value, 0) for name, value in result["metrics"].items()]
+        points += [(f"time/{name}", value, 0) for name, value in result.get("seconds", {}).items()]
+        goals = [goal.metric for goal in benchmarks.get_benchmark(trial.benchmark.name).GOALS]
+        for item in (result.get("calibration") or {}).get("targets", []):
+            points += [(f"calibration/{item['target']:g}/{name}", item[name], 0) for name in ("weight", *goals)]
+        curves = read_parquet_rows(steps) if steps.is_file() else []
+        for group, rows in (("eval_by_step", result.get("evaluations") or ()), ("train", curves)):
+            points += [(f"{group}/{name}", row[name], row["step"]) for row in rows for name in row if name != "step"]
+        finite = [one for one in points if isinstance(one[1], int | float) and math.isfinite(one[1])]
         tags = {"git_commit": result.get("commit"), "git_dirty": result.get("dirty"), "outcome": result["status"]}
         tags |= {"code": result.get("code", "unknown"), "chosen_step": result.get("chosen_step")}
         tags["failure"] = result["error"]["message"][:500] if result.get("error") else None
         shown = [RunTag(name, str(value)) for name, value in tags.items() if value is not None]
-        self._log_points(key, points, start, shown)
+        self._log_points(key, finite, start, shown)
         self.client.log_artifact(key, str(self.store.trial(trial_id) / RESULT))
         status = "FINISHED" if result["status"] in (*EVALUATED_STATUSES, "diverged") else "FAILED"
         end = start + int(1000 * (result.get("seconds", {}).get("total") or 0))
@@ -147,7 +154,10 @@ class SweepMlflowRuns:
         tags |= {"trial_id": trial.id(), "started": started, "method": trial.method}
         tags |= {"rectifier": trial.rectifier.name, "split": trial.benchmark.split, "seed": str(trial.seed)}
         run = self.client.create_run(self.experiment, _milliseconds(started), tags, trial.label(self.sweep.varied_axes))
-        settings = flatten_run_parameters(trial)
+        numbers = asdict(resolve_constants(trial.method, trial.objective, trial.benchmark.split))
+        read = [name for name in numbers if setting_has_effect(f"objective.{name}", trial.method, trial.rectifier.name)]
+        flat = flatten_settings(trial.model_dump(mode="json")) | {f"constants.{name}": numbers[name] for name in read}
+        settings = {name: "none" if value is None else str(value) for name, value in flat.items()}
         for path, axis in self.sweep.axes.items():  # of an axis of numbers and `none` MLflow's chart shows the one kind
             if isinstance(axis, list) and None in axis and settings.get(path, "none") != "none":
                 settings[path] = f"= {settings[path]}"
@@ -158,26 +168,6 @@ class SweepMlflowRuns:
 
 def _milliseconds(moment: str) -> int:
     return int(datetime.fromisoformat(moment).timestamp() * 1000)
-
-
-def flatten_run_parameters(trial: Trial) -> dict[str, str]:
-    """Return the configuration, flat, and the objective's numbers with those of its preset."""
-    numbers = asdict(resolve_constants(trial.method, trial.objective, trial.benchmark.split))
-    read = [name for name in numbers if setting_has_effect(f"objective.{name}", trial.method, trial.rectifier.name)]
-    flat = flatten_settings(trial.model_dump(mode="json")) | {f"constants.{name}": numbers[name] for name in read}
-    return {name: "none" if value is None else str(value) for name, value in flat.items()}
-
-
-def make_metric_points(trial: Trial, result: Mapping[str, Any], steps: list[dict[str, Any]]) -> list[MetricPoint]:
-    """Return the final numbers, at step 0, the evaluations along training and the columns of steps.parquet."""
-    points: list[tuple[str, Any, int]] = [(f"eval/{name}", value, 0) for name, value in result["metrics"].items()]
-    points += [(f"time/{name}", value, 0) for name, value in result.get("seconds", {}).items()]
-    goals = [goal.metric for goal in benchmarks.get_benchmark(trial.benchmark.name).GOALS]
-    for item in (result.get("calibration") or {}).get("targets", []):
-        points += [(f"calibration/{item['target']:g}/{name}", item[name], 0) for name in ("weight", *goals)]
-    for group, rows in (("eval_by_step", result.get("evaluations") or ()), ("train", steps)):
-        points += [(f"{group}/{name}", row[name], row["step"]) for row in rows for name in row if name != "step"]
-    return [one for one in points if isinstance(one[1], int | float) and math.isfinite(one[1])]
 
 
 def encode_mlflow_view(sweep: SweepFile, runs: Sequence[Any]) -> str:
@@ -222,8 +212,14 @@ def open_mlflow_runs(sweep: SweepFile, store: Storage) -> SweepMlflowRuns:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", f"{ANSWER_TIMEOUT:.0f}")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "4")  # by default eight tries of 120 s
     own = uri == f"sqlite:///{file}"
-    if own:
-        _make_database(file)
+    if own:  # let MLflow make its tables elsewhere: after a kill amid its migrations it never opens a database again
+        made = file.parent / "sweeps" / ".mlflow.db"
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(made.with_suffix(".lock")):  # of two sweeps that begin in a new storage one makes it
+            if not file.exists():
+                made.unlink(missing_ok=True)
+                MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments(max_results=1)
+                made.replace(file)
     client = MlflowClient(tracking_uri=uri)
     opened = uri.startswith(("sqlite", "postgresql", "mysql", "mssql"))  # by MLflow's client, as artifacts are written
     folder = str(store.root / "mlartifacts") if opened else None
@@ -236,19 +232,6 @@ def open_mlflow_runs(sweep: SweepFile, store: Storage) -> SweepMlflowRuns:
     runs = SweepMlflowRuns(client, experiment, _open_parent(client, experiment, sweep), sweep, store)
     runs.load_and_repair_trial_runs()
     return runs
-
-
-def _make_database(file: Path) -> None:
-    """Let MLflow make its tables, elsewhere: after a kill amid its migrations it never opens a database again."""
-    from mlflow import MlflowClient
-
-    made = file.parent / "sweeps" / ".mlflow.db"
-    made.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(made.with_suffix(".lock")):  # of two sweeps that begin in a new storage one makes it
-        if not file.exists():
-            made.unlink(missing_ok=True)
-            MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments(max_results=1)
-            made.replace(file)
 
 
 def _search_runs(client: Any, experiment: str, condition: str) -> list[Any]:
