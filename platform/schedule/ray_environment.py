@@ -37,26 +37,21 @@ RAY_TOKEN_FILE = "~/.ray/auth_token"
 def set_ray_environment(address: str | None) -> None:
     """Set what Ray reads when it is imported: one that starts here answers this user alone and serves no metrics."""
     os.environ.update({name: value for name, value in RAY_ENVIRONMENT_DEFAULTS.items() if name not in os.environ})
-    if resolve_ray_address(address) == LOCAL_RAY:
-        ensure_ray_token()
-        # Processes ahead of any work lack the settings of a start, and `init` waits without end if they cannot start.
-        os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        os.environ.update({name: value for name, value in METRICS_DISABLED.items() if name not in os.environ})
-        if "RAY_TMPDIR" not in os.environ:
-            os.environ["RAY_TMPDIR"] = _make_ray_folder()
-    else:
+    if resolve_ray_address(address) != LOCAL_RAY:
         os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # of 40 s each, 20 by default, where no Ray answers
-
-
-def _make_ray_folder() -> str:
-    """Make a folder for a Ray's logs and sockets, and remove those of this user's starts that have died."""
-    for owner in RAY_FOLDERS_PARENT.glob(f"{RAY_FOLDER_PREFIX}*/{RAY_FOLDER_OWNER_FILE}"):
-        if owner.lstat().st_uid == os.getuid() and is_process_alive(read_json(owner) or {}) is False:
-            shutil.rmtree(owner.parent, ignore_errors=True)
-    folder = tempfile.mkdtemp(prefix=RAY_FOLDER_PREFIX, dir=RAY_FOLDERS_PARENT)
-    write_json(Path(folder, RAY_FOLDER_OWNER_FILE), identify_self(), durable=False)
-    return folder
+        return
+    ensure_ray_token()
+    # Processes ahead of any work lack the settings of a start, and `init` waits without end if they cannot start.
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    os.environ.update({name: value for name, value in METRICS_DISABLED.items() if name not in os.environ})
+    if "RAY_TMPDIR" not in os.environ:  # a folder for logs and sockets; those of this user's starts that have died go
+        for owner in RAY_FOLDERS_PARENT.glob(f"{RAY_FOLDER_PREFIX}*/{RAY_FOLDER_OWNER_FILE}"):
+            if owner.lstat().st_uid == os.getuid() and is_process_alive(read_json(owner) or {}) is False:
+                shutil.rmtree(owner.parent, ignore_errors=True)
+        folder = tempfile.mkdtemp(prefix=RAY_FOLDER_PREFIX, dir=RAY_FOLDERS_PARENT)
+        write_json(Path(folder, RAY_FOLDER_OWNER_FILE), identify_self(), durable=False)
+        os.environ["RAY_TMPDIR"] = folder
 
 
 def remove_own_ray_folder() -> None:

@@ -132,12 +132,19 @@ class OptunaStudy:
         if self.first:
             key = self.first.pop(0)
             proposed = self._enqueue(key)
-        else:
-            found = self._search() if self.space.has_ranges else self._search_grid()
+        elif self.space.has_ranges:
+            found = self._search()
             if found is None:
                 self.budget = len(self.asked)
                 return None
             key, proposed = found
+        else:  # Optuna's proposal, or the nearest point that was not asked before: the first one of several
+            proposed = self.study.ask(self.parameters.distributions)
+            places = {one: self.parameters.encode(trial) for one, trial in self.trials.items() if one not in self.asked}
+            key = min(places, key=lambda one: self.parameters.grid_distance(places[one], proposed.params))
+            if places[key] != proposed.params:
+                self.study.tell(proposed, state=OPTUNA_FAILED_STATE)
+                proposed = self._enqueue(key)
         self.asked.add(key)
         self.running[key] = proposed
         return self.trials[key]
@@ -172,13 +179,3 @@ class OptunaStudy:
                 return trial.id(), proposed
             self.study.tell(proposed, state=OPTUNA_FAILED_STATE)
         return None
-
-    def _search_grid(self) -> tuple[str, optuna.Trial]:
-        """Return Optuna's proposal, or the nearest point that was not asked before: the first one of several."""
-        proposed = self.study.ask(self.parameters.distributions)
-        places = {key: self.parameters.encode(trial) for key, trial in self.trials.items() if key not in self.asked}
-        key = min(places, key=lambda key: self.parameters.grid_distance(places[key], proposed.params))
-        if places[key] != proposed.params:
-            self.study.tell(proposed, state=OPTUNA_FAILED_STATE)
-            proposed = self._enqueue(key)
-        return key, proposed
