@@ -37,28 +37,24 @@ def prepare_aws_account(path: str) -> int:
     try:
         iam = boto3.client("iam", region_name=provider["region"])
         arn = f"arn:{iam.meta.partition}"  # aws, aws-us-gov, aws-cn
-        bucket = _bucket_rights(provider["storage"], arn)
-        worker = _ensure_profile(iam, provider["worker_profile"], bucket)
+        rights: dict[str, list[Any]] = {}  # by the name of an inline policy of their own: other files use the role, too
+        if provider["storage"].startswith("s3://"):
+            bucket = urlsplit(provider["storage"]).netloc
+            actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
+            objects = {"Effect": "Allow", "Action": actions, "Resource": f"{arn}:s3:::{bucket}/*"}
+            listed = ["s3:ListBucket", "s3:GetBucketLocation"]
+            whole = {"Effect": "Allow", "Action": listed, "Resource": f"{arn}:s3:::{bucket}"}
+            rights[f"storage-{bucket}"] = [objects, whole]
+        worker = _ensure_profile(iam, provider["worker_profile"], rights)
         image = {"Effect": "Allow", "Action": "ssm:GetParameters", "Resource": f"{arn}:ssm:*::parameter/aws/service/*"}
         pass_role = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": worker}
         start = {f"start-{provider['worker_profile']}": [image, pass_role]}
-        _ensure_profile(iam, provider["head_profile"], bucket | start, managed=f"{arn}:iam::aws:policy/{EC2_POLICY}")
+        _ensure_profile(iam, provider["head_profile"], rights | start, managed=f"{arn}:iam::aws:policy/{EC2_POLICY}")
         group = _ensure_group(boto3.client("ec2", region_name=provider["region"]), str(source))
     except (BotoCoreError, ClientError) as error:
         raise InputError(f"AWS: {error}") from error
     print_line(f"fill in {path}: security_group_id: &group {group}")
     return 0
-
-
-def _bucket_rights(storage: str, arn: str) -> dict[str, list[Any]]:
-    """Return statements by the name of their inline policy: other files use the role, too."""
-    if not storage.startswith("s3://"):
-        return {}
-    bucket = urlsplit(storage).netloc
-    actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
-    objects = {"Effect": "Allow", "Action": actions, "Resource": f"{arn}:s3:::{bucket}/*"}
-    listed = ["s3:ListBucket", "s3:GetBucketLocation"]
-    return {f"storage-{bucket}": [objects, {"Effect": "Allow", "Action": listed, "Resource": f"{arn}:s3:::{bucket}"}]}
 
 
 def _ensure_profile(iam: Any, name: str, rights: dict[str, list[Any]], managed: str | None = None) -> str:

@@ -59,9 +59,13 @@ def run_sweep_on_cluster(name: str, place: str, arguments: Sequence[str]) -> int
         with open_job_client(place) as client:
             job = call_within(ANSWER_TIMEOUT, "the job server", lambda: submit_or_find_job(client, name, typed))
             log = asyncio.run(_follow_log(client, job))
-            status = _wait_for_status(client, job)
+            ask = partial(client.get_job_info, job)
+            while not (info := call_within(ANSWER_TIMEOUT, "the job server", ask)).status.is_terminal():
+                time.sleep(1)
+            if info.driver_exit_code is None:  # Ray itself ended it
+                cli.print_line(f"{job} {info.status.value.lower()}: {info.message}", error=True)
             _fetch_report(place, log)
-            return status
+            return 0 if info.status == "SUCCEEDED" else info.driver_exit_code or 1
     except (OSError, RuntimeError, ClientError) as error:
         reason = str(error) or type(error).__name__
         if job is None:
@@ -169,16 +173,6 @@ async def _follow_log(client: Any, job: str) -> str:
         cli.print_line(text.replace("\r", ""), end="")
         tail = (tail + text)[-20_000:]
     return tail
-
-
-def _wait_for_status(client: Any, job: str) -> int:
-    """Return the exit status of a job; 1 where Ray itself ended it, with its reason."""
-    ask = partial(client.get_job_info, job)
-    while not (info := call_within(ANSWER_TIMEOUT, "the job server", ask)).status.is_terminal():
-        time.sleep(1)
-    if info.driver_exit_code is None:
-        cli.print_line(f"{job} {info.status.value.lower()}: {info.message}", error=True)
-    return 0 if info.status == "SUCCEEDED" else info.driver_exit_code or 1
 
 
 def _fetch_report(place: str, log: str) -> None:
