@@ -20,27 +20,22 @@ from trainables.storage.opening import format_storage_option
 
 def print_verdicts_and_export_chosen(plan: Plan, store: Storage) -> None:
     """Say of each split, of splits in a row of the last one, what to ship; export the chosen trial or say why not."""
-    splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
-    before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_unlearned_before, splits))
-    for split in (one for one in splits if one not in before):
-        print_line(f"verdict: {_judge_split(split, plan, store)}")
-
-
-def _judge_split(split: str, plan: Plan, store: Storage) -> str:
-    """Return the verdict on a split's trials, and where its model is: exported unless a reason is against it."""
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
-    trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
-    results = {key: store.result(key) or {} for key in trials}
-    found = choose_and_judge_trial(name, rule, results, read_target_evaluations(plan, store).get(split, {}))
-    if found.key is None:
-        return found.describe("")
-    trial, said = trials[found.key], found.describe(plan.label(trials[found.key]))
-    if found.reason:
-        command = f"python -m trainables.export {found.key} --output DIR{format_storage_option(store)}"
-        return f"{said} To write its model all the same: {command}"
-    measured = selection.list_candidates(results, name, rule)
-    why = f"It is the choice among the {len(measured)} evaluated trials of a start of sweep {plan.name}: "
-    return f"{said} {_export(trial, f'{why}{selection.describe_rule(rule)}.', plan, store)}"
+    splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
+    before = set(map(benchmarks.get_benchmark(name).split_unlearned_before, splits))
+    for split in (one for one in splits if one not in before):
+        trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
+        results = {key: store.result(key) or {} for key in trials}
+        found = choose_and_judge_trial(name, rule, results, read_target_evaluations(plan, store).get(split, {}))
+        said = found.describe(plan.label(trials[found.key]) if found.key else "")
+        if found.key and found.reason:
+            command = f"python -m trainables.export {found.key} --output DIR{format_storage_option(store)}"
+            said += f" To write its model all the same: {command}"
+        elif found.key:
+            measured = selection.list_candidates(results, name, rule)
+            why = f"It is the choice among the {len(measured)} evaluated trials of a start of sweep {plan.name}: "
+            said += f" {_export(trials[found.key], f'{why}{selection.describe_rule(rule)}.', plan, store)}"
+        print_line(f"verdict: {said}")
 
 
 def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:

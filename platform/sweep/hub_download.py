@@ -46,7 +46,7 @@ def describe_hub_requirement(requirement: HubRequirement) -> str:
 def fetch_requirements(required: Sequence[HubRequirement], store: Storage) -> None:
     """Fetch what this machine lacks, at the storage's commits. Raises InputError with what to accept or to bring."""
     import httpx2
-    from huggingface_hub.errors import RevisionResolutionError
+    from huggingface_hub.errors import HfHubHTTPError, RevisionResolutionError
 
     unreached = (httpx2.HTTPError, RevisionResolutionError, OSError, RuntimeError)  # hf_xet's are RuntimeErrors
     missing, why = [], ""
@@ -55,7 +55,15 @@ def fetch_requirements(required: Sequence[HubRequirement], store: Storage) -> No
             if not find_downloaded_folder(requirement, store):
                 _fetch(requirement, store)
         except unreached as error:
-            _raise_refusal(requirement, error)
+            if isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403, 404):
+                said = " ".join(str(error).split("\n\n", 1)[-1].split())
+                licence = "accept its licence if it is gated, and set HF_TOKEN (or log in with 'hf auth login')"
+                raise InputError(
+                    f"{requirement.field}: {requirement.label}: {said}; "
+                    + (requirement.gated or f"check the name; {licence}; or {requirement.folder_option}")
+                ) from error
+            if isinstance(error, OSError) and error.errno is not None:  # the disk is full
+                raise
             print_line(f"needs: {describe_hub_requirement(requirement)}")
             why = f"the hub does not answer ({first_error_line(error.__cause__ or error)})"
             missing.append(requirement.label)
@@ -81,18 +89,3 @@ def _fetch(requirement: HubRequirement, store: Storage) -> None:
         )
     write_json(pin := locate_commit_pin(requirement, store), {"commit": commit})
     store.push(pin)
-
-
-def _raise_refusal(requirement: HubRequirement, error: Exception) -> None:
-    """Raise InputError where the hub refuses, and the error where the disk is full."""
-    from huggingface_hub.errors import HfHubHTTPError
-
-    if isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403, 404):
-        said = " ".join(str(error).split("\n\n", 1)[-1].split())
-        licence = "accept its licence if it is gated, and set HF_TOKEN (or log in with 'hf auth login')"
-        raise InputError(
-            f"{requirement.field}: {requirement.label}: {said}; "
-            + (requirement.gated or f"check the name; {licence}; or {requirement.folder_option}")
-        ) from error
-    if isinstance(error, OSError) and error.errno is not None:
-        raise error
