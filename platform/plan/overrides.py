@@ -61,22 +61,17 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     if problems:
         found.found.append(f"--set: {'; '.join(problems)}")
     found.raise_if_any()
-    _check_effect(changed, axes)
-    return changed
-
-
-def _check_effect(sweep: Sweep, axes: Mapping[str, str]) -> None:
-    """Raise InputError on a typed axis that no trial reads; one value is let by, but for gamma's."""
-    methods, rectifiers = sweep.axes["method"], sweep.axes["rectifier.name"]
+    methods, rectifiers = changed.axes["method"], changed.axes["rectifier.name"]
     for path, text in axes.items():
-        axis = sweep.axes[path]
-        checked = isinstance(axis, Range) or len(axis) > 1 or path == "rectifier.gamma"
-        read = any(setting_has_effect(path, *cell, sweep.axes) for cell in itertools.product(methods, rectifiers))
+        axis = changed.axes[path]
+        checked = isinstance(axis, Range) or len(axis) > 1 or path == "rectifier.gamma"  # one value of others is let by
+        read = any(setting_has_effect(path, *cell, changed.axes) for cell in itertools.product(methods, rectifiers))
         if path not in STUDY_AXIS_PATHS and checked and not read:
             raise InputError(
                 f"--set {path}={text}: an axis that no trial reads, with method {', '.join(methods)} and "
                 f"rectifier.name {', '.join(rectifiers)} (gamma: of rules other than gru with rectifier.memory=average)"
             )
+    return changed
 
 
 def _parse_axis(path: str, text: str, sweep: Sweep) -> Axis | None:
