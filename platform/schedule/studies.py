@@ -133,11 +133,20 @@ class OptunaStudy:
             key = self.first.pop(0)
             proposed = self._enqueue(key)
         elif self.space.has_ranges:
-            found = self._search()
-            if found is None:
+            for _ in range(MAX_KNOWN_PROPOSALS_IN_A_ROW):
+                proposed = self.study.ask(self.parameters.distributions)
+                try:
+                    trial = self.space.make_trial(self.parameters.decode(proposed.params))
+                except InputError:  # settings that exclude each other
+                    trial = None
+                if trial is not None and trial.id() not in self.asked:
+                    key = trial.id()
+                    self.trials[key] = trial
+                    break
+                self.study.tell(proposed, state=OPTUNA_FAILED_STATE)
+            else:
                 self.budget = len(self.asked)
                 return None
-            key, proposed = found
         else:  # Optuna's proposal, or the nearest point that was not asked before: the first one of several
             proposed = self.study.ask(self.parameters.distributions)
             places = {one: self.parameters.encode(trial) for one, trial in self.trials.items() if one not in self.asked}
@@ -165,17 +174,3 @@ class OptunaStudy:
         """Return Optuna's trial of a point that was chosen here."""
         self.study.enqueue_trial(self.parameters.encode(self.trials[key]))
         return self.study.ask(self.parameters.distributions)
-
-    def _search(self) -> tuple[str, optuna.Trial] | None:
-        """Return what Optuna proposes in a space with ranges, None after MAX_KNOWN_PROPOSALS_IN_A_ROW known ones."""
-        for _ in range(MAX_KNOWN_PROPOSALS_IN_A_ROW):
-            proposed = self.study.ask(self.parameters.distributions)
-            try:
-                trial = self.space.make_trial(self.parameters.decode(proposed.params))
-            except InputError:  # settings that exclude each other
-                trial = None
-            if trial is not None and trial.id() not in self.asked:
-                self.trials[trial.id()] = trial
-                return trial.id(), proposed
-            self.study.tell(proposed, state=OPTUNA_FAILED_STATE)
-        return None

@@ -175,24 +175,20 @@ class TrialQueue(Searcher):
         self.shared, self.stop_reason, self.begin = shared, stop_reason, begin
         self.owner: dict[str, tuple[FixedOrder | OptunaStudy, str]] = {}
 
-    def take_next_trial(self, trial_id: str) -> Trial | None:
-        """Return the trial that Tune will call `trial_id`, of the study with most of its budget left; None: wait."""
+    def suggest(self, trial_id: str) -> Any:
+        """Return the next trial, of the study with most of its budget left; None: wait.
+
+        It is one text without defaults, because Tune keeps several copies of each value.
+        """
+        if self.stop_reason():
+            return Searcher.FINISHED
         open_studies = [study for study in self.studies if study.remaining]
         for study in sorted(open_studies, key=lambda one: -one.remaining / one.budget):
             if (trial := study.ask()) is not None:
                 self.owner[trial_id] = (study, trial.id())
                 self.begin(trial)
-                return trial
-        return None
-
-    def suggest(self, trial_id: str) -> Any:
-        """Return a trial as one text without defaults, because Tune keeps several copies of each value; None: wait."""
-        stopped = self.stop_reason()
-        trial = None if stopped else self.take_next_trial(trial_id)
-        if trial is None:
-            waiting = any(study.remaining for study in self.studies)
-            return None if waiting and not stopped else Searcher.FINISHED
-        return {"trial": trial.model_dump_json(exclude_defaults=True), **self.shared}
+                return {"trial": trial.model_dump_json(exclude_defaults=True), **self.shared}
+        return None if any(study.remaining for study in self.studies) else Searcher.FINISHED
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         study, key = self.owner.pop(trial_id)

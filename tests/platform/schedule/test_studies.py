@@ -177,7 +177,7 @@ def test_with_halves_a_study_learns_from_the_rows_that_are_not_reported() -> Non
     first, second = {"forget_quality": -3.0, "model_utility": 0.4}, {"forget_quality": -1.0, "model_utility": 0.6}
     result = {"forget_quality": -2.0, "model_utility": 0.5, "halves": [first, second]}
     studies = TrialQueue([OptunaStudy(space, [trial], 1, {})], {"storage": "store"})
-    studies.on_trial_complete("t0", result) if studies.take_next_trial("t0") else None
+    studies.on_trial_complete("t0", result) if studies.suggest("t0") else None
     assert studies.studies[0].study.trials[0].values == [-3.0, 0.4]
     assert compute_goal_gains(trial, {"metrics": result, "halves": [first, second]}) == (-3.0, 0.4)
 
@@ -191,7 +191,7 @@ def test_a_search_may_have_other_goals() -> None:
     found: Any = {"forget_quality": -2.0, "model_utility": 0.5, "forget_extraction_strength": 0.2}
     study = OptunaStudy(space, [trial], 1, {}, search=OptunaSearchSettings(goals=goals), floor=0.4)
     studies = TrialQueue([study], {"storage": "store"})
-    studies.on_trial_complete("t0", found) if studies.take_next_trial("t0") else None
+    studies.on_trial_complete("t0", found) if studies.suggest("t0") else None
     (told,) = study.study.trials
     assert told.values == [-0.2, -2.0, 0.5]
     assert told.constraints == {UTILITY_FLOOR_CONSTRAINT: pytest.approx(-0.1)}
