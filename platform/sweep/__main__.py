@@ -15,7 +15,6 @@ import typer
 
 from platform.plan import overrides
 from platform.plan.build import make_plan
-from platform.plan.plan import Plan
 from platform.schedule.capacity import choose_gpu_share, describe_missing_cpus_and_gpus, estimate_parallel_trials
 from platform.schedule.ray_environment import remove_own_ray_folder, set_ray_environment
 from platform.state import lock, manifest
@@ -73,9 +72,21 @@ def main(
 
     More in docs/guide.md: --json, --address, --max-concurrent, --gpu-hours, --reason.
     """
+    problems = ProblemCollector()
     if list_:
-        return _print_sweeps(as_json)
-    sweep, problems = _find_sweep(name), ProblemCollector()
+        sweeps = [one for each in list_sweep_names() if (one := problems.collect_from(_load_sweep, each))]
+        width = max(len(one.name) for one in sweeps)
+        if as_json:
+            cli.print_line(json.dumps([{"name": one.name, "title": one.title} for one in sweeps], indent=2))
+        else:
+            cli.print_line("\n".join(f"{one.name:{width}}  {one.title}" for one in sweeps))
+        problems.raise_if_any()  # a file that is wrong, after those that are right
+        return 0
+    if name is None:
+        raise InputError(f"name a sweep: {', '.join(list_sweep_names())}")
+    if name not in list_sweep_names():
+        raise InputError(f"unknown sweep '{name}'; {suggest_name(name, list_sweep_names())}")
+    sweep = _load_sweep(name)
     options = StartOptions(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason, minutes)
     problems.found += options.find_problems(strategy or sweep.strategy, trials, cluster)
     settings = problems.collect_from(_list_settings, set_ or [], seeds)
@@ -91,7 +102,10 @@ def main(
     if sweep.resources.share_gpus:
         sweep = sweep.model_copy(update={"resources": choose_gpu_share(plan, options.address)})
         plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
-    state, slots, aside = _check_plan(plan, store, options)
+    state = read_sweep_state(plan, store, options.retried_outcomes)
+    aside = len(state.done) + len(state.retried) + len(state.damaged) if options.new else 0
+    state = add_shared_artifact_warnings(SweepState(state.plan, {}), store) if options.new else state
+    slots = estimate_parallel_trials(plan.sweep.resources, state.number_to_run, options.max_concurrent, options.address)
     lacks = describe_missing_cpus_and_gpus(sweep.resources, options.address)
     if dry_run:
         document = convert_plan_to_json(state, store, options.keep, slots, aside=aside, lacks=lacks)
@@ -123,7 +137,13 @@ def run_sweep_under_lock(state: SweepState, store: Storage, options: StartOption
 def run_plan_and_report(state: SweepState, store: Storage, command: str, options: StartOptions) -> int:
     set_ray_environment(options.address)
     plan, started = state.plan, time.monotonic()
-    _print_beginning(state, store)
+    trials = format_count(len(state.done) + state.number_to_run, "trial")
+    cli.print_line(f"sweep {plan.name}: {trials}, {len(state.done)} done, {state.number_to_run} to run")
+    made = provenance.collect_provenance()
+    commit = f"commit {made['commit']}{' (with uncommitted changes)' if made['dirty'] else ''}"
+    cli.print_line(f"storage {store.location}, {commit if made['commit'] else 'no git commit'}, code {made['code']}")
+    if warning := state.warning():
+        cli.print_line(f"warning: {warning}")
     spent = store.lock(plan.sweep.name, plan.hash).with_suffix(".spent")
     stopper = SweepStopper(options.gpu_hours, load_spent_gpu_seconds(spent, store), minutes=options.minutes)
     for old in (store.root / "ray").glob(f"{plan.name}-*"):  # of starts that were killed
@@ -155,17 +175,6 @@ def run_plan_and_report(state: SweepState, store: Storage, command: str, options
     if left and not status:
         cli.print_line(f"{format_count(left, 'trial')} without a result that can be read; --resume runs them again")
     return int(status or left > 0)
-
-
-def _print_beginning(state: SweepState, store: Storage) -> None:
-    """Print what there is to run, where, of which code, and what is odd."""
-    trials = format_count(len(state.done) + state.number_to_run, "trial")
-    cli.print_line(f"sweep {state.plan.name}: {trials}, {len(state.done)} done, {state.number_to_run} to run")
-    made = provenance.collect_provenance()
-    commit = f"commit {made['commit']}{' (with uncommitted changes)' if made['dirty'] else ''}"
-    cli.print_line(f"storage {store.location}, {commit if made['commit'] else 'no git commit'}, code {made['code']}")
-    if warning := state.warning():
-        cli.print_line(f"warning: {warning}")
 
 
 def _print_stop(left: int, stopper: SweepStopper) -> int:
@@ -230,42 +239,12 @@ def _open_storage(location: str) -> Storage:
     return store
 
 
-def _check_plan(plan: Plan, store: Storage, options: StartOptions) -> tuple[SweepState, int, int]:
-    """Return a plan's state, how many trials run at a time, and how many results are set aside."""
-    state = read_sweep_state(plan, store, options.retried_outcomes)
-    aside = len(state.done) + len(state.retried) + len(state.damaged) if options.new else 0
-    state = add_shared_artifact_warnings(SweepState(state.plan, {}), store) if options.new else state
-    slots = estimate_parallel_trials(plan.sweep.resources, state.number_to_run, options.max_concurrent, options.address)
-    return state, slots, aside
-
-
-def _find_sweep(name: str | None) -> Sweep:
-    if name is None:
-        raise InputError(f"name a sweep: {', '.join(list_sweep_names())}")
-    if name not in list_sweep_names():
-        raise InputError(f"unknown sweep '{name}'; {suggest_name(name, list_sweep_names())}")
-    return _load_sweep(name)
-
-
 def _load_sweep(name: str) -> Sweep:
     """Return a sweep. Raises InputError on any error in its file, which users write."""
     try:
         return import_sweep(name)
     except Exception as error:
         raise InputError(f"search_spaces/{name}.py: {cli.describe_invalid_settings(error)}") from error
-
-
-def _print_sweeps(as_json: bool) -> int:
-    """Print every sweep whose file is right, then raise InputError if one is wrong."""
-    problems = ProblemCollector()
-    sweeps = [sweep for name in list_sweep_names() if (sweep := problems.collect_from(_load_sweep, name))]
-    width = max(len(sweep.name) for sweep in sweeps)
-    if as_json:
-        cli.print_line(json.dumps([{"name": sweep.name, "title": sweep.title} for sweep in sweeps], indent=2))
-    else:
-        cli.print_line("\n".join(f"{sweep.name:{width}}  {sweep.title}" for sweep in sweeps))
-    problems.raise_if_any()
-    return 0
 
 
 if __name__ == "__main__":

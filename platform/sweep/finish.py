@@ -30,7 +30,15 @@ def report_end_of_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int
     if no_report:
         again = f"python -m analysis.report {plan.name}{format_storage_option(store)}"
         print_line(f"no report; when that is mended: {again} (or with --output DIR, into another folder)")
-    print_line(describe_mlflow_page(store, mirror.page_path))
+    uri = redact(
+        os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{typed_paths.make_path_relative(store.root) / 'mlflow.db'}"
+    )
+    program = typed_paths.make_path_relative(Path(sys.executable).with_name("mlflow"))
+    shown = uri if uri.startswith("http") else f"{program} ui --backend-store-uri {uri}"
+    print_line(f"MLflow: {shown}")
+    if page := mirror.page_path:
+        server = uri if uri.startswith("http") else "http://127.0.0.1:5000"
+        print_line(f"  table: {server}/{page}\n  chart: {server}/{page}{MLFLOW_CHART_QUERY}")
     first = read_sweep(store.sweep(plan.sweep.name, plan.hash)).command
     print_line(f"next:   {suggest_next_command(plan, first, store)}")
     mirror.log_report()
@@ -48,18 +56,6 @@ def report_end_of_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int
     if len(failed) > lost:
         print_line(f"{format_count(len(failed) - lost, 'trial')} failed; --retry-failed runs them again")
     return int(bool(failed or no_report))
-
-
-def describe_mlflow_page(store: Storage, page: str) -> str:
-    """Return where MLflow is, or the command that starts its UI; below, the sweep's table there and its chart."""
-    uri = redact(
-        os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{typed_paths.make_path_relative(store.root) / 'mlflow.db'}"
-    )
-    program = typed_paths.make_path_relative(Path(sys.executable).with_name("mlflow"))
-    server = uri if uri.startswith("http") else "http://127.0.0.1:5000"
-    shown = uri if uri.startswith("http") else f"{program} ui --backend-store-uri {uri}"
-    links = f"\n  table: {server}/{page}\n  chart: {server}/{page}{MLFLOW_CHART_QUERY}" if page else ""
-    return f"MLflow: {shown}{links}"
 
 
 def suggest_next_command(plan: Plan, command: str, store: Storage) -> str:
