@@ -31,35 +31,20 @@ PROGRESS_PRINT_SECONDS = 20.0
 
 def prepare_shared_artifacts(state: SweepState, store: Storage, strategy: str) -> None:
     """Make what is missing, ranks placed by Ray's `strategy`. Raises what a task raised, InputError included."""
-    plan = state.plan
-    _make_fictional_data(plan, store)
-    _make_models(plan, store)
-    _make_evaluations(plan, store)
-    _warn_of_weak_targets(plan, store)
-    _make_directions(state, store, strategy)
-    store.download_sweeps_and_results()
-
-
-def _make_fictional_data(plan: Plan, store: Storage) -> None:
+    plan, authors = state.plan, state.plan.sweep.fictional
     source = next(iter(plan.benchmarks.values()))
-    if plan.sweep.fictional is None or not source.is_fictional:
-        return
-    folder = Path(source.data)
-    store.fetch(folder)
-    if not folder.is_dir():
-        settings = plan.sweep.fictional
-        print_line(f"making {settings.authors} fictional authors")
-        with write_folder(folder) as staging:
-            fictional.write_fictional_authors(staging, **settings.model_dump())
-            write_recipe_file(staging, {})
-    if not store.exists(folder):
-        store.push(folder)
-
-
-def _make_models(plan: Plan, store: Storage) -> None:
-    """Fine-tune models, those that need no other one at the same time."""
+    if authors is not None and source.is_fictional:
+        folder = Path(source.data)
+        store.fetch(folder)
+        if not folder.is_dir():
+            print_line(f"making {authors.authors} fictional authors")
+            with write_folder(folder) as staging:
+                fictional.write_fictional_authors(staging, **authors.model_dump())
+                write_recipe_file(staging, {})
+        if not store.exists(folder):
+            store.push(folder)
     waiting = [recipe for recipe in plan.recipes if not store.exists(store.model(recipe.id()))]
-    while waiting:
+    while waiting:  # models that need no other one are fine-tuned at the same time
         paths = {str(store.model(recipe.id())) for recipe in waiting}
         ready = [recipe for recipe in waiting if recipe.base is None or recipe.base.path not in paths]
         resources, made = plan.sweep.resources, {}
@@ -72,6 +57,10 @@ def _make_models(plan: Plan, store: Storage) -> None:
             made[task] = recipe.id(), f"{name} is trained"
         _wait_for(made, store)
         waiting = [recipe for recipe in waiting if recipe not in ready]
+    _make_evaluations(plan, store)
+    _warn_of_weak_targets(plan, store)
+    _make_directions(state, store, strategy)
+    store.download_sweeps_and_results()
 
 
 def _make_evaluations(plan: Plan, store: Storage) -> None:
