@@ -39,7 +39,7 @@ def test_a_model_is_trained_and_asked_in_its_chat_template_unless_another_is_nam
     assert {trial.benchmark.template for trial in state.plan.trials} == {template}
     lines = list(dry_run.format_dry_run(state, dry_run.convert_plan_to_json(state, store, "none", 1), 1))
     assert f"prompt template: {template}" in lines
-    assert "rows of own: trained on 24 forget, 12 retain; evaluated: 24 forget, 12 retain" in lines
+    assert "rows of own: trained on 6 forget, 6 retain; evaluated: 6 forget, 2 paraphrase, 2 retain, 3 holdout" in lines
     measured = state.plan.trials[0].model_copy(
         update={"retain_evaluation": None, "calibration": Calibration(targets=(0.9,))}
     )
