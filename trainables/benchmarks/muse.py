@@ -121,8 +121,8 @@ class MuseBenchmark(base.BenchmarkBase):
         if measures.list_requested_measures(benchmark).keys() & {"extraction_strength", "exact_memorisation"}:
             examples = []
             for row in _load(benchmark, VERBMEM_CONFIG)[: benchmark.limit]:
-                start = max(1, len(tokenizer(row["prompt"])["input_ids"]))
-                ids = tokenizer(f"{row['prompt']} {row['gt']}")["input_ids"]  # the true text behind a space, uncut
+                start = max(1, len(text_blocks.tokenize_text(tokenizer, row["prompt"])))
+                ids = text_blocks.tokenize_text(tokenizer, f"{row['prompt']} {row['gt']}")  # behind a space, uncut
                 examples.append(Example(tuple(ids[: start + RULES["open-unlearning"].true_tokens]), start))
             scores = scoring.score_examples(network, tokenizer, examples, token_budget=token_budget)
             for row, one in zip((row for row in records if row["task"] == "verbmem_f"), scores, strict=True):
