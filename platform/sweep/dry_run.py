@@ -12,7 +12,7 @@ from platform.state.trial_outcomes import SweepState
 from platform.sweep.hub_download import describe_start_needs
 from search_spaces.schema.sweep import Range
 from trainables import benchmarks
-from trainables.benchmarks.own import row_files
+from trainables.benchmarks.own import row_files, row_scores
 from trainables.common import typed_paths
 from trainables.common.wording import format_bytes, format_count, format_duration, format_hours
 from trainables.storage.folder_storage import Storage
@@ -44,10 +44,11 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
     if requests:
         yield f"requests: {', '.join(f'{split} {Path(file).name}' for split, file in requests.items())}"
     if plan.sweep.benchmark.name == "own":
-        for split, benchmark in plan.benchmarks.items():
+        for benchmark in dict.fromkeys(trial.benchmark for trial in plan.trials):
             forget, retain = map(len, row_files.read_training_rows(benchmark))
-            asked = (f"{len(of)} {name}" for name, of in row_files.read_evaluation_rows(benchmark).items() if of)
-            yield f"rows of {split}: trained on {forget} forget, {retain} retain; evaluated: {', '.join(asked)}"
+            most, sets = benchmark.limit or row_scores.DEFAULT_ROW_LIMIT, row_files.read_evaluation_rows(benchmark)
+            asked = ", ".join(f"{min(len(rows), most)} {name}" for name, rows in sets.items() if rows)
+            yield f"rows of {benchmark.split}: {forget} to forget, {retain} to retain; measured: {asked}"
         yield f"prompt template: {plan.sweep.benchmark.template}"
     each = f"{resources.cpus} CPU, {resources.gpus:g} GPU"
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"

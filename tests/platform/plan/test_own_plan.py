@@ -26,7 +26,7 @@ def plan(store: Storage, target: Path | str, files: dict[str, Path], *more: str,
 
 @pytest.mark.parametrize(
     ("chats", "typed", "template"),
-    [(True, (), "chat"), (True, ("benchmark.template=plain",), "plain"), (False, (), "plain")],
+    [(True, (), "chat"), (True, ("benchmark.template=plain",), "plain"), (False, ("benchmark.limit=5",), "plain")],
 )
 def test_a_model_is_trained_and_asked_in_its_chat_template_unless_another_is_named(
     chats: bool, typed: tuple[str, ...], template: str, files: dict[str, Path], store: Storage, tmp_path: Path
@@ -39,7 +39,10 @@ def test_a_model_is_trained_and_asked_in_its_chat_template_unless_another_is_nam
     assert {trial.benchmark.template for trial in state.plan.trials} == {template}
     lines = list(dry_run.format_dry_run(state, dry_run.convert_plan_to_json(state, store, "none", 1), 1))
     assert f"prompt template: {template}" in lines
-    assert "rows of own: trained on 6 forget, 6 retain; evaluated: 6 forget, 2 paraphrase, 2 retain, 3 holdout" in lines
+    limited = 5 if "benchmark.limit=5" in typed else 6
+    assert (
+        f"rows of own: 6 to forget, 6 to retain; measured: {limited} forget, 2 paraphrase, 2 retain, 3 holdout" in lines
+    )
     measured = state.plan.trials[0].model_copy(
         update={"retain_evaluation": None, "calibration": Calibration(targets=(0.9,))}
     )
