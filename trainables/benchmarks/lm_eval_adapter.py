@@ -184,9 +184,8 @@ def _primary_metric(result: Mapping[str, Any]) -> list[str]:
 
 def mean_score_of_task(task: str, records: Records) -> float | None:
     """Return a task's metric from records of some of its questions; None where it is no mean over them."""
-    members, files = {task}, map_task_names_to_files()
-    if task == MMLU:  # its subjects, and not mmlu_pro's, whose names begin alike
-        members = {name for name, file in files.items() if file.parent.match(MMLU_DEFINITIONS_FOLDER)}
+    # of MMLU its subjects, and not mmlu_pro's, whose names begin alike
+    members = set(_definitions(MMLU_DEFINITIONS_FOLDER).all_subtasks) if task == MMLU else {task}
     scores = [row["score"] for row in records if row["task"] in members]
     return None if None in scores or not scores else sum(scores) / len(scores)
 

@@ -134,6 +134,8 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     first, _ = benchmarks.compute_metrics_of_each_half(benchmark, records, target) or ({}, {})
     assert first["utility"] == pytest.approx(metrics.harmonic_mean([1.0, float(first["mmlu"] or 0)]))
     assert (first["forget_rows"], first["holdout_rows"]) == (3, 2)
+    asked = [{"task": "mmlu_anatomy", "score": 1.0}, {"task": "mmlu_pro_law", "score": 0.0}]
+    assert [lm_eval_adapter.mean_score_of_task(task, asked) for task in ("mmlu", "mmlu_pro_law")] == [1.0, 0.0]
 
 
 @pytest.mark.slow
