@@ -7,6 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
+from tokenizers.processors import TemplateProcessing
 
 from tests.support import families, tiny
 from trainables import benchmarks
@@ -57,6 +58,15 @@ def test_one_row_a_text_is_cut_at_the_length() -> None:
     assert [tiny.tokenizer().decode(row.input_ids) for row in found] == ["<s>a br", "<s>ab"]
     with pytest.raises(InputError, match="text 1 has a single token: nothing"):
         text_blocks.LazyTextRows(tiny.tokenizer(), [""], 5)[0]
+
+
+def test_an_end_token_that_the_tokenizer_adds_is_no_part_of_a_text(data: Path) -> None:
+    tokenizer, network, benchmark = tiny.tokenizer(), tiny.network(layers=1), on(data, limit=2, measures=("all",))
+    expected = MUSE.measure(network, tokenizer, benchmark, None, token_budget=700)
+    added = [("<s>", tokenizer.bos_token_id), ("</s>", tokenizer.eos_token_id)]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=added)
+    assert tokenizer("a")["input_ids"][-1] == tokenizer.eos_token_id
+    assert MUSE.measure(network, tokenizer, benchmark, None, token_budget=700) == expected
 
 
 def greedy(network: Any, tokenizer: Any, prompt: str, count: int) -> str:
