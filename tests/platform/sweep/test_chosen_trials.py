@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from platform.state import manifest
 from platform.state.trial_outcomes import read_sweep_state
 from platform.status import collect_sweep_status
 from platform.sweep import chosen_trials, finish, prepare
+from platform.tracking.mirror import start_mlflow_mirror
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep, tiny
 from tests.support.small_sweep import write_model
@@ -134,6 +136,18 @@ def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
     assert capsys.readouterr().out.startswith(
         "warning: own: the target model's utility is 0, so the highest utility is chosen; "
     )
+
+
+def test_a_start_without_a_report_ends_with_status_1(
+    typed: list[str], tmp_path: Path, written: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
+    state = read_sweep_state(plan, store)
+    mirror = start_mlflow_mirror(manifest.write_manifest(state, store, "python -m platform.sweep own"), store)
+    mirror.close()
+    for status in (0, 2):
+        monkeypatch.setattr(finish.subprocess, "run", lambda *a, code=status, **b: subprocess.CompletedProcess(a, code))
+        assert finish.report_end_of_sweep(plan, store, mirror) == (status > 0)
 
 
 def test_halves_are_reported_on_the_rows_that_were_not_chosen_on(
