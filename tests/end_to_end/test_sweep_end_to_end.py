@@ -60,7 +60,7 @@ class Started:
 
 @pytest.fixture(scope="module")
 def started(trial_inputs: Any, joined: dict[str, str], root: Path, tmp_path_factory: pytest.TempPathFactory) -> Started:
-    """Both trials run in one actor, one after another; the first one's dies at a checkpoint.
+    """Both trials run one after another; the worker of the first is killed at a checkpoint, and another goes on.
 
     The whole fault matrix, with the driver's death: tests/faults/test_faults.py.
     """
