@@ -55,7 +55,7 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     document["typed"] = tuple(axes)
     changed = sweep
     try:
-        changed = Sweep.model_validate(document)
+        changed = sweep if found.found else Sweep.model_validate(document)  # without a setting others may be wrong
     except ValidationError as error:
         problems.append(describe_invalid_settings(error))
     if problems:
@@ -67,10 +67,11 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
         checked = isinstance(axis, Range) or len(axis) > 1 or path == "rectifier.gamma"  # one value of others is let by
         read = any(setting_has_effect(path, *cell, changed.axes) for cell in itertools.product(methods, rectifiers))
         if path not in STUDY_AXIS_PATHS and checked and not read:
-            raise InputError(
+            found.found.append(
                 f"--set {path}={text}: an axis that no trial reads, with method {', '.join(methods)} and "
                 f"rectifier.name {', '.join(rectifiers)} (gamma: of rules other than gru with rectifier.memory=average)"
             )
+    found.raise_if_any()
     return changed
 
 

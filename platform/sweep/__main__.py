@@ -95,7 +95,9 @@ def main(
         from platform.cluster import submit
 
         return submit.run_sweep_on_cluster(sweep.name, cluster, sys.argv[1:])
-    sweep = problems.collect_from(overrides.apply_overrides, sweep, settings or set_ or [])
+    sweep = problems.collect_from(overrides.apply_overrides, sweep, settings or set_ or [])  # `settings` None: --seeds
+    if "://" in location:  # nobody waits for a store to hear of a mistyped option
+        problems.raise_if_any()
     store = problems.collect_from(_open_storage, location)
     problems.raise_if_any()
     plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
@@ -172,7 +174,7 @@ def run_plan_and_report(state: SweepState, store: Storage, command: str, options
     status, left = report_end_of_sweep(after.plan, store, mirror), after.number_to_run
     if left and stopper.reason:
         return max(status, _print_stop(left, stopper))
-    if left and not status:
+    if left:
         cli.print_line(f"{format_count(left, 'trial')} without a result that can be read; --resume runs them again")
     return int(status or left > 0)
 

@@ -98,11 +98,11 @@ def test_baselines_stay_beside_what_is_compared_and_the_rest_is_named(small: Sma
 
 
 DRY = ("tofu_tiny", "--dry-run")
-SEVERAL = "--trials 4 --seeds 0,one --keep paretto --set search.sampler=tpa --set training.lrr --set backbone=phi9 "
-SEVERAL += "--storage s4://bucket/runs"
+SEVERAL = "--trials 4 --seeds 0,one --keep paretto --set training.lrr=1 --set training.lr --set backbone=phi9 "
+SEVERAL += "--storage /proc/nope"
 SEVERAL_SAID = "--trials 4: for --strategy optuna; --strategy grid has its own order|--seeds '0,one': write whole |0-4|"
-SEVERAL_SAID += "--keep: unknown choice 'paretto'; did you mean 'pareto'?|search.sampler: |'tpe', |(got 'tpa')|"
-SEVERAL_SAID += "--set training.lrr: write FIELD=VALUE|backbone=phi9|--storage: 's4://bucket/runs'|file://"
+SEVERAL_SAID += "--keep: unknown choice 'paretto'; did you mean 'pareto'?|unknown field 'training.lrr'|"
+SEVERAL_SAID += "--set training.lr: write FIELD=VALUE|backbone=phi9|--storage: cannot write to '/proc/nope'"
 
 
 @pytest.mark.parametrize(
@@ -118,6 +118,8 @@ SEVERAL_SAID += "--set training.lrr: write FIELD=VALUE|backbone=phi9|--storage: 
         ((*DRY, "--set", "references.seeds=999999999"), ["references.seeds: ", "less than or equal to 100"]),
         ((*DRY, "--set", "benchmark.data=./nowhere"), ["benchmark.data", "'./nowhere'"]),
         (("quickstart", "--dry-run", "--set", "method=rmu"), ["objective.layer: RMU", "the model has 2, got 7"]),
+        ((*DRY, "--set", "search.sampler=tpa"), ["search.sampler: ", "'tpe', ", "(got 'tpa')"]),
+        ((*DRY, "--storage", "s4://bucket/runs"), ["--storage", "'s4://bucket/runs'", "file://"]),
         ((*DRY, *SEVERAL.split()), SEVERAL_SAID.split("|")),
         (
             (*DRY, "--only", "method=gd,np", "--only", "metod=ga"),
