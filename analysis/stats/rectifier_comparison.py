@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from analysis.labels import order_names
+from analysis.labels import DEFAULT_TABLE_DECIMALS, order_names
 from analysis.load.trials import tabulate_uwc_mixtures
 from analysis.stats import significance
 from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_KEY_COLUMNS
@@ -51,9 +52,8 @@ class RectifierComparison:
     def differences(self) -> pd.DataFrame:
         """Return one row for each rectifier, goal, split and method: what it changes against none.
 
-        Columns of `compare_sides_by_seed` and of `bootstrap_paired_differences` or `paired_t_test`. adjusted: by Holm,
-        of several rectifiers over TEST_FAMILY, else over all. below: seeds with a side's utility below the floor.
-        sign: 1 better, -1 worse, 0 neither, NaN without a test.
+        Columns of `_compare` and of `bootstrap_paired_differences` or `paired_t_test`. adjusted: by Holm, of several
+        rectifiers over TEST_FAMILY, else over all. sign: 1 better, -1 worse, 0 neither, NaN without a test.
         """
         rows = []
         groups: Any = self.values.groupby(SPLIT_METHOD_COLUMNS, sort=False)
@@ -74,22 +74,53 @@ class RectifierComparison:
         return frame
 
     def _find_sign(self, row: dict[Any, Any], goal: Goal) -> float:
+        """Return the direction of a change; 0 where it is too small to count, or where seeds or rows leave it open.
+
+        Rows do so where the KS distance changes by one step or less, or their interval of the utility's change holds 0.
+        """
         if self.has_several:
+            if math.isnan(row["p"]):
+                return math.nan
             clear = row["adjusted"] <= significance.ALPHA
-            return math.nan if math.isnan(row["p"]) else significance.find_change_direction(row, goal, clear=clear)
-        if math.isnan(row["difference"]) or len(row["gains"]) < significance.MIN_SEEDS_FOR_DIRECTION:
-            return math.nan
-        low, high = row["low"], row["high"]
-        if math.isnan(low):  # too few seeds for an interval: it is clear if all moved alike
-            low, high = min(row["gains"]), max(row["gains"])
-        return significance.find_change_direction(row, goal, clear=not low <= 0 <= high)
+        else:
+            if math.isnan(row["difference"]) or len(row["gains"]) < significance.MIN_SEEDS_FOR_DIRECTION:
+                return math.nan
+            low, high = row["low"], row["high"]
+            if math.isnan(low):  # too few seeds for an interval: it is clear if all moved alike
+                low, high = min(row["gains"]), max(row["gains"])
+            clear = not low <= 0 <= high
+        least = float(10**-goal.digits)  # one in the last digit that a line of progress shows
+        if not clear or round(abs(row["difference"]), DEFAULT_TABLE_DECIMALS) < least:
+            return 0.0
+        if row.get("ks_steps", math.inf) <= 1 + 1e-6 or row.get("rows_low", 1.0) <= 0 <= row.get("rows_high", 1.0):
+            return 0.0
+        return 1.0 if goal.make_higher_better(row["difference"]) > 0 else -1.0
 
     def _compare(self, plain: pd.DataFrame, other: pd.DataFrame, goal: Goal) -> dict[str, Any]:
-        kept, resampled = self.results.goals.retention, self.results.bootstrapped_utilities
-        row = significance.compare_sides_by_seed(plain, other, goal, kept, resampled)
+        """Return a goal without (`none`) and with a rectifier (`value`), means over the `n` seeds that both have.
+
+        Without a seed in common the means are over all of each. gains: the differences by seed. ks_steps: of FQ, by how
+        many steps of 1/n the mean KS distance changes. rows_low, rows_high: of the goal of retention, the 95 % interval
+        of the difference over the evaluation rows. below: seeds with a side's utility below the floor.
+        """
+        seeds = plain[goal.metric].dropna().index.intersection(other[goal.metric].dropna().index).sort_values()
+        before, after = (plain.loc[seeds], other.loc[seeds]) if len(seeds) else (plain, other)
+        row: dict[str, Any] = {"metric": goal.metric, "n": len(seeds)}
+        row |= {"none": before[goal.metric].mean(), "value": after[goal.metric].mean()}
+        gains = (other.loc[seeds, goal.metric] - plain.loc[seeds, goal.metric]).astype(float)
+        row |= {"difference": row["value"] - row["none"], "gains": gains.tolist()}
+        if goal.metric == "forget_quality":
+            columns = significance.KS_COLUMNS
+            first, second = (side.loc[seeds].reindex(columns=columns).to_numpy(dtype=float) for side in (plain, other))
+            rows = np.minimum(first, second)[:, 1]
+            row["ks_steps"] = float(abs((second - first)[:, 0].mean()) * rows.min()) if len(rows) else math.nan
+        pairs = list(zip(plain.loc[seeds, "id"], other.loc[seeds, "id"], strict=True))
+        resampled = self.results.bootstrapped_utilities
+        if goal == self.results.goals.retention and pairs and {key for pair in pairs for key in pair} <= set(resampled):
+            changes = [resampled[after] - resampled[before] for before, after in pairs]
+            row["rows_low"], row["rows_high"] = significance.percentile_interval(np.mean(changes, axis=0))
         test = significance.bootstrap_paired_differences if self.has_several else significance.paired_t_test
         row |= test(row["gains"])
-        seeds = plain[goal.metric].dropna().index.intersection(other[goal.metric].dropna().index)
         below = plain.loc[seeds, "below"] | other.loc[seeds, "below"]
         return row | {"below": 0 if goal.metric.startswith(FQ_AT_PREFIX) else int(below.sum())}
 

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,10 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.labels import DEFAULT_TABLE_DECIMALS
 from analysis.load.trials import read_trial_parquet
 from trainables import benchmarks
-from trainables.benchmarks import Goal
 from trainables.config.settings import Benchmark
 from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
@@ -34,32 +32,6 @@ KS_COLUMNS = ["forget_quality_ks", "forget_rows"]
 """D of the KS test behind a forget quality, and n, the rows of each of its two samples: D is a multiple of 1/n."""
 
 
-def compare_sides_by_seed(
-    plain: pd.DataFrame, other: pd.DataFrame, goal: Goal, kept: Goal, resampled: Mapping[str, Array]
-) -> dict[str, Any]:
-    """Return what a goal is without (`none`) and with a rectifier (`value`), means over the `n` seeds that both have.
-
-    Without a seed in common the means are over all of each. gains: the differences by seed. ks_steps: of FQ, by how
-    many steps of 1/n the mean KS distance changes. rows_low, rows_high: of the goal of retention (`kept`), the 95 %
-    interval of the difference over the evaluation rows.
-    """
-    seeds = plain[goal.metric].dropna().index.intersection(other[goal.metric].dropna().index).sort_values()
-    before, after = (plain.loc[seeds], other.loc[seeds]) if len(seeds) else (plain, other)
-    row: dict[str, Any] = {"metric": goal.metric, "n": len(seeds)}
-    row |= {"none": before[goal.metric].mean(), "value": after[goal.metric].mean()}
-    gains = (other.loc[seeds, goal.metric] - plain.loc[seeds, goal.metric]).astype(float)
-    row |= {"difference": row["value"] - row["none"], "gains": gains.tolist()}
-    if goal.metric == "forget_quality":
-        first, second = (side.loc[seeds].reindex(columns=KS_COLUMNS).to_numpy(dtype=float) for side in (plain, other))
-        rows = np.minimum(first, second)[:, 1]
-        row["ks_steps"] = float(abs((second - first)[:, 0].mean()) * rows.min()) if len(rows) else math.nan
-    pairs = list(zip(plain.loc[seeds, "id"], other.loc[seeds, "id"], strict=True))
-    if goal == kept and pairs and {key for pair in pairs for key in pair} <= set(resampled):
-        changes = [resampled[after] - resampled[before] for before, after in pairs]
-        row["rows_low"], row["rows_high"] = percentile_interval(np.mean(changes, axis=0))
-    return row
-
-
 def paired_t_test(gains: Sequence[float]) -> dict[str, float]:
     """Return the 95 % interval and p of the two-sided paired t test; NaN below MIN_TEST_SEEDS or of equal gains."""
     if len(gains) < MIN_TEST_SEEDS or np.ptp(gains) <= 1e-12 * np.abs(gains).max():
@@ -69,19 +41,6 @@ def paired_t_test(gains: Sequence[float]) -> dict[str, float]:
     tested: Any = ttest_1samp(gains, 0.0)
     low, high = tested.confidence_interval(1 - ALPHA)
     return {"low": float(low), "high": float(high), "p": float(tested.pvalue)}
-
-
-def find_change_direction(row: Mapping[Any, Any], goal: Goal, *, clear: bool) -> float:
-    """Return the direction of a change; 0 where it is too small to count, or seeds (not `clear`) or rows leave it open.
-
-    Rows do so where the KS distance changes by one step or less, or their interval of the utility's change holds 0.
-    """
-    least = float(10**-goal.digits)  # one in the last digit that a line of progress shows
-    if not clear or round(abs(row["difference"]), DEFAULT_TABLE_DECIMALS) < least:
-        return 0.0
-    if row.get("ks_steps", math.inf) <= 1 + 1e-6 or row.get("rows_low", 1.0) <= 0 <= row.get("rows_high", 1.0):
-        return 0.0
-    return 1.0 if goal.make_higher_better(row["difference"]) > 0 else -1.0
 
 
 def adjust_p_values_holm(values: pd.Series) -> pd.Series:
@@ -113,13 +72,8 @@ def bootstrap_paired_differences(differences: Sequence[float]) -> dict[str, floa
     return {"low": low, "high": high, "p": float(tested.pvalue), "effect": mean / float(gains.std(ddof=1))}
 
 
-def bootstrap_trial_utilities(trials: pd.DataFrame, store: Storage, halves: bool = False) -> dict[str, Array]:
-    """Return `bootstrap_utility_over_rows` of rows of `runs.load` by their id; `halves`: of the rows' second half."""
-    found = {str(trial["id"]): _resample_trial(trial, store, halves) for trial in trials.to_dict("records")}
-    return {key: utilities for key, utilities in found.items() if utilities is not None}
-
-
-def _resample_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) -> Array | None:
+def bootstrap_trial_utility(trial: dict[Hashable, Any], store: Storage, halves: bool) -> Array | None:
+    """Return `bootstrap_utility_over_rows` of a row of `runs.load`; `halves`: of the second half of its rows."""
     kind = benchmarks.get_benchmark(trial["benchmark.name"])
     asked = trial["benchmark.tasks"] if isinstance(trial.get("benchmark.tasks"), list) else ()
     benchmark = Benchmark(name=kind.name, dialect=trial["benchmark.dialect"], tasks=tuple(asked))

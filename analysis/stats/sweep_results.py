@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import REFERENCE_LABELS, Goals, find_goals_of_runs, format_setting_value, takes_setting
+from analysis.labels import REFERENCE_LABELS, Goals, format_setting_value, list_goals_of_benchmark, takes_setting
 from analysis.load.trials import evaluated, load, references, tabulate_uwc_mixtures
 from analysis.stats import chosen_settings, significance
 from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_KEY_COLUMNS, describe_varied_settings, sort_by_study
@@ -44,7 +44,7 @@ class SweepResults:
 
     @cached_property
     def goals(self) -> Goals:
-        return find_goals_of_runs(self.runs)
+        return list_goals_of_benchmark(self.runs["benchmark.name"].iloc[0])
 
     @cached_property
     def setting_means(self) -> pd.DataFrame:
@@ -65,7 +65,9 @@ class SweepResults:
     def bootstrapped_utilities(self) -> dict[str, significance.Array]:
         """Return the utility of each of `chosen_trials` over resamples of its rows, by id, as far as rows are there."""
         trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
-        return significance.bootstrap_trial_utilities(trials, self.store, self.rule.halves)
+        bootstrap = partial(significance.bootstrap_trial_utility, store=self.store, halves=self.rule.halves)
+        found = {str(trial["id"]): bootstrap(trial) for trial in trials.to_dict("records")}
+        return {key: utilities for key, utilities in found.items() if utilities is not None}
 
     @cached_property
     def chosen_values(self) -> pd.DataFrame:
