@@ -16,6 +16,7 @@ from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark
 
 DASH = "—"
+OTHER_GRU_SETTING: dict[Any, str] = {"gamma": "tau", "tau": "gamma"}
 DEFAULT_TABLE_DECIMALS = 4
 """Decimals of a number in a table, and of a difference between two."""
 

@@ -39,7 +39,6 @@ BAR_WIDTH = 0.36
 
 SENSITIVITY_COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
 SENSITIVITY_COLUMNS += ["value", "sd", "n", "chosen"]
-OTHER_GRU_SETTING = {"gamma": "tau", "tau": "gamma"}
 SETTING_AXIS_LABELS = {"gamma": r"$\gamma$, weight of the new retain gradient", "tau": r"$\tau$, clipping norm"}
 CURVE_KEY_COLUMNS = ["source", "backbone", "split", "method", "rectifier"]
 
@@ -163,8 +162,8 @@ def tabulate_sensitivity(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     """Return a row per goal, method and value of `knob` (gamma, tau), of two or more; the other one is as chosen."""
     rows = style.select_measured_goal_rows(select_rows_varying_gru_settings(frame))
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "")]
-    chosen = rows.loc[rows["chosen"], [*CURVE_KEY_COLUMNS, OTHER_GRU_SETTING[knob]]].drop_duplicates(CURVE_KEY_COLUMNS)
-    rows = rows.merge(chosen, on=[*CURVE_KEY_COLUMNS, OTHER_GRU_SETTING[knob]])
+    line = [*CURVE_KEY_COLUMNS, labels.OTHER_GRU_SETTING[knob]]
+    rows = rows.merge(rows.loc[rows["chosen"], line].drop_duplicates(CURVE_KEY_COLUMNS), on=line)
     several: Any = rows.groupby(CURVE_KEY_COLUMNS)[knob].transform("nunique")
     rows = rows.loc[several > 1].rename(columns={knob: "setting"}).assign(knob=knob)
     rows["at"] = pd.to_numeric(rows["setting"], errors="coerce")

@@ -146,7 +146,8 @@ def find_layouts(frame: pd.DataFrame) -> list[Layout]:
         "tofu_ablation": "clip" in rectifiers,
     }
     for name in ("tofu_tau", "tofu_gamma"):
-        line, axis = ["split", "method", LAYOUTS[name].held_setting], LAYOUTS[name].axis
+        axis = LAYOUTS[name].axis
+        line = ["split", "method", labels.OTHER_GRU_SETTING[axis]]
         filled[name] = any(gru.groupby(line)[axis].nunique() > 1)
     found = [LAYOUTS[name] for name, fills in filled.items() if fills and name.startswith(benchmark)]
     return [*found, *(find_or_make_uwc_layout(str(name)) for name in rows.loc[mixed, "method"].unique())]
@@ -193,7 +194,7 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
     if layout.axis:  # each method's rows along the axis, at the chosen row's value of the other setting (`at`)
         rows = rows.loc[rows["rectifier"] == "gru"]
         settings = [labels.normalise_gamma_tau(value) for value in rows[layout.axis]]
-        held = [labels.normalise_gamma_tau(value) for value in rows[layout.held_setting]]
+        held = [labels.normalise_gamma_tau(value) for value in rows[labels.OTHER_GRU_SETTING[layout.axis]]]
         rows = rows.assign(setting=settings, at=held)
         kept = [rows.iloc[:0]]
         for _, line in rows.groupby(["backbone", "split", "method"], sort=False):
@@ -254,7 +255,7 @@ def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[s
     fixed = rows.loc[rows["at"] != ""].drop_duplicates("method")
     if len(fixed):
         values = [f"{labels.method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]
-        notes.append(f"{layout.axis} varies at one {layout.held_setting}: {', '.join(values)}.")
+        notes.append(f"{layout.axis} varies at one {labels.OTHER_GRU_SETTING[layout.axis]}: {', '.join(values)}.")
     notes += [PAPER_NUMBERS_NOTE] * compared
     misprints = sorted(set(rows["misprint"].dropna()))
     how = "mended where the right value is known; the paper prints"

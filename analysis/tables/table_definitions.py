@@ -41,10 +41,6 @@ class Layout:
     def metrics(self) -> list[str]:
         return [measure.metric for measure in self.measures]
 
-    @property
-    def held_setting(self) -> str:
-        return "tau" if self.axis == "gamma" else "gamma"
-
 
 _FIELDS = tomllib.loads(Path(__file__).with_name("table_definitions.toml").read_text(encoding="utf-8"))
 LAYOUTS = {table: TypeAdapter(Layout).validate_python({"table": table, **given}) for table, given in _FIELDS.items()}
