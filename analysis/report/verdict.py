@@ -13,7 +13,7 @@ from analysis.stats.rectifier_comparison import RectifierComparison
 from analysis.stats.significance import ALPHA, MIN_SEEDS_FOR_DIRECTION, MIN_TEST_SEEDS, RESAMPLE_COUNT
 from analysis.stats.sweep_results import SweepResults
 from analysis.tables.detail_tables import MISSING_HALF_METRICS_TEXT
-from analysis.tables.printing import format_number, format_number_by_spec, format_signed_difference
+from analysis.tables.printing import format_number, format_signed_difference
 from trainables.benchmarks import selection
 from trainables.common.wording import format_count
 
@@ -63,10 +63,10 @@ def tabulate_rectifier_differences(comparison: RectifierComparison) -> pd.DataFr
         line["95% interval"] = labels.DASH if pd.isna(row["low"]) else " to ".join(ends)
         line["Seeds"] = f"{row['n']}"
         if comparison.has_several:
-            line["Adjusted p"] = format_number_by_spec(row["adjusted"], ".2g")
+            line["Adjusted p"] = format_number(row["adjusted"], ".2g")
             cost = costs[row["split"], row["method"], row["rectifier"]]
-            slower = format_number_by_spec(cost["slower"], ".2f")
-            line["Seconds of a step"] = f"{format_number_by_spec(cost['seconds'], '.3g')} (x {slower})"
+            slower = format_number(cost["slower"], ".2f")
+            line["Seconds of a step"] = f"{format_number(cost['seconds'], '.3g')} (x {slower})"
         line["Clear?"] = {1.0: "better", -1.0: "worse", 0.0: "no"}.get(row["sign"], "too few seeds")
         rows.append(line)
     return pd.DataFrame(rows, dtype="str")
@@ -115,7 +115,7 @@ def describe_recommended_methods(results: SweepResults) -> str:
         for best in pick_setting_by_rule(rows, rule).to_dict("records"):
             share = f", {best[y.metric] / best['original']:.1%} of the original's" if best["original"] > 0 else ""
             whose = labels.describe_method(best["method"], best["rectifier.name"])
-            numbers = (f"{goal.short} {format_number(best[goal.metric], goal.digits)}" for goal in (x, y))
+            numbers = (f"{goal.short} {format_number(best[goal.metric], f'.{goal.digits}f')}" for goal in (x, y))
             seeds = format_count(best["n"], "seed")
             how = f"has the {x.best} {x.short}"
             if rule.rule == "highest_utility" or (rule.rule == "utility_floor" and not best["kept"]):
@@ -182,6 +182,6 @@ def describe_utility_removal_shortfalls(results: SweepResults) -> Iterator[str]:
     if goals.benchmark == "tofu" and max(chosen["forget_quality"], default=0) < (enough := math.log(ALPHA)):
         best: Any = chosen.loc[chosen["forget_quality"].idxmax()]
         whose = labels.describe_method(best["method"], best["rectifier.name"])
-        found = f"{format_number(best['forget_quality'], 2)} ({whose})"
+        found = f"{format_number(best['forget_quality'], '.2f')} ({whose})"
         least = f"it takes {enough:.2f} to pass for a model that never saw the rows (p = {ALPHA:g})"
         yield f"No chosen setting forgets enough: the best FQ is {found}, and {least}."

@@ -99,7 +99,8 @@ def tabulate_seeds(results: SweepResults) -> pd.DataFrame:
         for goal in results.goals.all_goals:
             line[goal.short] = format_number(row[goal.metric])
             if goal.metric == "forget_quality":
-                line |= {"KS D": format_number(row[KS_COLUMNS[0]], 3), "n": format_number(row[KS_COLUMNS[1]], 0)}
+                line["KS D"] = format_number(row[KS_COLUMNS[0]], ".3f")
+                line["n"] = format_number(row[KS_COLUMNS[1]], ".0f")
         ends = f"{format_number(row['low'])} to {format_number(row['high'])}"
         rows.append(line | {"95% of rows": DASH if pd.isna(row["low"]) else ends, "Trial": row["id"]})
     return _hide_unused(pd.DataFrame(rows, dtype="str"))

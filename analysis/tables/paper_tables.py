@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis import labels, paper
 from analysis.stats.sweep_results import RUNS_TABLE_NAME, UWC_CHECK_METRICS, SweepResults, join_sweep_frames
-from analysis.tables.printing import PrintedTable, TableCell, format_number_by_spec, to_latex, to_markdown
+from analysis.tables.printing import PrintedTable, TableCell, format_number, to_latex, to_markdown
 from analysis.tables.table_definitions import LAYOUTS, Layout, find_or_make_uwc_layout
 from trainables.config.method_tables import METHODS
 from trainables.config.settings import Objective
@@ -162,7 +162,7 @@ def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False)
     rows = _select(layout, frame)
     forms = {measure.metric: measure.form for measure in layout.measures}
     pairs = zip(rows["value"].tolist(), rows["metric"], strict=True)
-    rows["printed"] = [format_number_by_spec(value, forms.get(metric, ".4f")) for value, metric in pairs]
+    rows["printed"] = [format_number(value, forms.get(metric, ".4f")) for value, metric in pairs]
     values: Any = pd.to_numeric(rows["printed"], errors="coerce")
     signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
     score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(labels.REFERENCE_LABELS))
@@ -233,13 +233,13 @@ def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubt
         return TableCell(labels.DASH)
     form = next(measure.form for measure in layout.measures if measure.metric == row["metric"])
     unusual = usual is not None and row["n"] != usual and row["method"] not in labels.REFERENCE_LABELS
-    spread = "" if pd.isna(row["sd"]) else f" ± {format_number_by_spec(row['sd'], form)}"
+    spread = "" if pd.isna(row["sd"]) else f" ± {format_number(row['sd'], form)}"
     spread += f" (n = {row['n']})" if unusual else ""
     sign = MISPRINT_MARK if isinstance(row["misprint"], str) else ""
     if not compared:
         return TableCell(row["printed"], bool(row["bold"]), doubt + sign, spread)
     change = "" if pd.isna(row["paper"]) else f", {format(row['difference'], f'+z{form}')}"
-    beside = f"paper {format_number_by_spec(row['paper'], form)}{sign}{change}"
+    beside = f"paper {format_number(row['paper'], form)}{sign}{change}"
     return TableCell(row["printed"], bool(row["bold"]), doubt, spread, beside)
 
 

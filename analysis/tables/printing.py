@@ -20,14 +20,9 @@ LATEX_ESCAPES = str.maketrans(
 )
 
 
-def format_number_by_spec(value: float, form: str) -> str:
+def format_number(value: float, form: str = f".{DEFAULT_TABLE_DECIMALS}f") -> str:
     """Return a number in this format, a dash for NaN; zero has no sign."""
     return DASH if pd.isna(value) else format(value, f"z{form}")
-
-
-def format_number(value: float, decimals: int = DEFAULT_TABLE_DECIMALS) -> str:
-    """Return a number with so many decimals, a dash for NaN; zero has no sign."""
-    return format_number_by_spec(value, f".{decimals}f")
 
 
 def format_signed_difference(value: float, digits: int) -> str:
