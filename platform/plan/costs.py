@@ -18,7 +18,7 @@ from trainables.benchmarks.base import EvaluationTokens, TrainingSize
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
-from trainables.config.settings import KV_CACHE_FACTOR, Benchmark, ModelShape, Resources, Training
+from trainables.config.settings import KV_CACHE_FACTOR, ModelShape, Resources
 from trainables.config.shared_artifacts import ModelRecipe, make_direction_recipe
 from trainables.config.trial import Trial
 from trainables.training import memory, sampling
@@ -170,10 +170,9 @@ def estimate_evaluation_seconds(
     return count * (reading + generating + size.read * SECONDS_PER_TEXT_TOKEN)
 
 
-def estimate_training_and_eval_text(
-    sweep: Sweep, benchmark: Benchmark, training: Training
-) -> tuple[TrainingSize, EvaluationTokens]:
+def estimate_training_and_eval_text(sweep: Sweep, trial: Trial) -> tuple[TrainingSize, EvaluationTokens]:
     """Return how much text a trial trains on and an evaluation reads; of authors that a sweep invents, too."""
+    benchmark, training = trial.benchmark, trial.training
     kind, made = benchmarks.get_benchmark(benchmark.name), sweep.fictional
     text, asked = kind.training_size(benchmark, training.max_length), kind.evaluation_size(benchmark)
     if text.points is None and training.max_steps is not None:
@@ -195,7 +194,7 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
     trained: set[str] = set()
     for trial in plan.trials:
         share = plan.planned[trial.study()] / len(known[trial.study()])
-        text, asked = estimate_training_and_eval_text(plan.sweep, trial.benchmark, trial.training)
+        text, asked = estimate_training_and_eval_text(plan.sweep, trial)
         if text.points is None:
             return None
         on_cpu = max(1, int(CPU_TOKENS / text.mean))
@@ -219,7 +218,7 @@ def estimate_preparation_seconds(
     A model that is to answer neutral prompts does that, too, and one that is written is measured again.
     """
     first, authors, rates = plan.trials[0], plan.sweep.fictional, estimate_device_rates(plan.sweep.resources)
-    text, asked = estimate_training_and_eval_text(plan.sweep, first.benchmark, first.training)
+    text, asked = estimate_training_and_eval_text(plan.sweep, first)
     count, rows = authors.authors * authors.questions if authors else AUTHOR_ROWS, max(1, int(CPU_TOKENS / text.mean))
     plain = Trial(method="ga", target=first.target, resources=first.resources)
     trained = {recipe.base: plain.model_copy(update={"training": recipe.training}) for recipe in recipes}

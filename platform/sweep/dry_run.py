@@ -90,11 +90,11 @@ def _describe_earlier_starts(state: SweepState) -> Iterator[str]:
 def _describe_steps(plan: Plan) -> str:
     """Return how many steps trials take; empty if that is not known."""
     counts = set()
-    trials = [trial for trial in plan.trials if not trial.task_vector]
-    for benchmark, training in dict.fromkeys((trial.benchmark, trial.training) for trial in trials):
-        points = costs.estimate_training_and_eval_text(plan.sweep, benchmark, training)[0].points
+    trials = {(trial.benchmark, trial.training): trial for trial in plan.trials if not trial.task_vector}
+    for trial in trials.values():
+        points = costs.estimate_training_and_eval_text(plan.sweep, trial)[0].points
         if points is not None:
-            counts.add(sampling.count_steps(training, points))
+            counts.add(sampling.count_steps(trial.training, points))
     if not counts:
         return ""
     least, most = min(counts), max(counts)
