@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import pandas as pd
@@ -16,14 +16,9 @@ from analysis.figures.style import save_figure_and_points
 from analysis.tables.printing import PrintedTable
 from trainables.common.errors import InputError
 
+SavedFigure = tuple[str, str]
+"""The name of a figure's files, and its caption."""
 FIGURE_CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
-
-
-class SavedFigure(NamedTuple):
-    """The name of a figure's files, and its caption."""
-
-    stem: str
-    caption: str
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,7 @@ def catch_report_write_errors(folder: Path) -> Iterator[None]:
 def save_picture(folder: Path, kind: str, stem: str, figure: Figure, points: pd.DataFrame, **words: str) -> SavedFigure:
     """Write figures/STEM.pdf, .svg, .png, .csv of the points; return it with the caption of its kind, filled in."""
     save_figure_and_points(figure, folder / "figures", stem, points)
-    return SavedFigure(stem, FIGURE_CAPTIONS[kind].format(**words))
+    return stem, FIGURE_CAPTIONS[kind].format(**words)
 
 
 def save_frame_as_csv(folder: Path, stem: str, frame: pd.DataFrame) -> None:
@@ -61,8 +56,8 @@ def save_frame_as_csv(folder: Path, stem: str, frame: pd.DataFrame) -> None:
 def write_page(folder: Path, **parts: Any) -> None:
     """Write index.html of a report from `parts`, the names in page.html.j2; the page needs no other file."""
 
-    def embed(picture: SavedFigure) -> str:
-        return base64.b64encode((folder / "figures" / f"{picture.stem}.svg").read_bytes()).decode()
+    def embed(stem: str) -> str:
+        return base64.b64encode((folder / "figures" / f"{stem}.svg").read_bytes()).decode()
 
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
