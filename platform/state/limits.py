@@ -1,4 +1,4 @@
-"""Limits of a sweep: its GPU-hours, a full disk, and failures that all have one cause."""
+"""What a start is told and may do: its options, its GPU-hours, a full disk, failures that all have one cause."""
 
 import contextlib
 import time
@@ -7,18 +7,62 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from platform.plan.spaces import STRATEGIES
 from platform.state.lock import call_periodically_in_thread
 from platform.state.trial_outcomes import count_trial_gpus, normalise_failure_cause
+from trainables.common.errors import suggest_name
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import parse_json_object, read_json, write_json
 from trainables.storage.file_names import FAILED_STATUSES
 from trainables.storage.folder_storage import Storage
 
+KEEP_WEIGHTS_CHOICES = ("all", "pareto", "best", "none")
+"""`best` is the trial that the selection rule chooses; `pareto` keeps it, too."""
 FIRST_TRIALS_WATCHED = 5
 """A sweep stops if this many trials end first and all of them fail for the same cause."""
 PREPARATION_KEY = "preparation"
 SPENT_GPU_NOTE_SECONDS = 10.0
 """Between two notes of what is spent: a driver that is killed forgets no more than these."""
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """The options of a start, apart from what is planned."""
+
+    gpu_hours: float | None = None
+    address: str | None = None
+    max_concurrent: int | None = None
+    keep: str = "pareto"
+    resume: bool = False
+    new: bool = False
+    retry_failed: bool = False
+    reason: str | None = None
+    minutes: float | None = None
+
+    @property
+    def retried_outcomes(self) -> tuple[str, ...]:
+        """Return the outcomes whose trials run again, beside those that were lost."""
+        return () if not self.retry_failed else (self.reason,) if self.reason else FAILED_STATUSES
+
+    def find_problems(self, strategy: str, trials: int | None, cluster: str | None) -> Iterator[str]:
+        """Yield what is wrong: values that are unknown, and options that exclude each other."""
+        if cluster is not None and self.address is not None:
+            yield "--cluster and --address exclude each other: the first starts the sweep on that head"
+        if strategy not in STRATEGIES:
+            yield f"--strategy: unknown strategy '{strategy}'; {suggest_name(strategy, STRATEGIES)}"
+        elif trials is not None and strategy != "optuna":
+            yield f"--trials {trials}: for --strategy optuna; --strategy {strategy} has its own order"
+        if self.new and (self.resume or self.retry_failed):
+            yield f"--{'resume' if self.resume else 'retry-failed'} and --new exclude each other"
+        if self.reason is not None and not self.retry_failed:
+            yield "--reason: says which failed trials --retry-failed runs again; add --retry-failed"
+        if self.reason is not None and self.reason not in FAILED_STATUSES:
+            yield f"--reason: unknown reason '{self.reason}'; {suggest_name(self.reason, FAILED_STATUSES)}"
+        for option, limit in (("--gpu-hours", self.gpu_hours), ("--minutes", self.minutes)):
+            if limit is not None and not 0 < limit < float("inf"):
+                yield f"{option}: must be above 0, got {limit:g}"
+        if self.keep not in KEEP_WEIGHTS_CHOICES:
+            yield f"--keep: unknown choice '{self.keep}'; {suggest_name(self.keep, KEEP_WEIGHTS_CHOICES)}"
 
 
 @dataclass

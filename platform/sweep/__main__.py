@@ -18,12 +18,11 @@ from platform.plan.build import make_plan
 from platform.schedule.capacity import choose_gpu_share, describe_missing_cpus_and_gpus, estimate_parallel_trials
 from platform.schedule.ray_environment import remove_own_ray_folder, set_ray_environment
 from platform.state import lock, manifest
-from platform.state.limits import SweepStopper, load_spent_gpu_seconds, record_spent_gpu_seconds
+from platform.state.limits import StartOptions, SweepStopper, load_spent_gpu_seconds, record_spent_gpu_seconds
 from platform.state.trial_outcomes import SweepState, add_shared_artifact_warnings, read_sweep_state
 from platform.sweep.chosen_trials import list_trials_to_attack
 from platform.sweep.dry_run import convert_plan_to_json, describe_disk_shortage, format_dry_run
 from platform.sweep.finish import report_end_of_sweep
-from platform.sweep.start_options import StartOptions
 from platform.tracking.mirror import start_mlflow_mirror
 from search_spaces.schema.sweep import Sweep, import_sweep, list_sweep_names
 from trainables.common import cli, provenance

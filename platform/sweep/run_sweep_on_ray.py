@@ -19,7 +19,7 @@ from platform.schedule import ray_session
 from platform.schedule.ray_environment import resolve_ray_address
 from platform.schedule.studies import OptunaStudy, compute_goal_gains
 from platform.state import manifest
-from platform.state.limits import SweepStopper
+from platform.state.limits import StartOptions, SweepStopper
 from platform.state.lock import call_periodically_in_thread
 from platform.state.trial_outcomes import (
     SweepState,
@@ -29,7 +29,6 @@ from platform.state.trial_outcomes import (
 )
 from platform.sweep import hub_download, prepare
 from platform.sweep.chosen_trials import WeightDeleter, attack_chosen_trials, print_verdicts_and_export_chosen
-from platform.sweep.start_options import StartOptions
 from platform.sweep.trial_callback import ProgressScreen, SweepCallback, SweepProgress
 from platform.tracking.mirror import MlflowMirror, start_mlflow_mirror
 from trainables.common.cli import print_line

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import platform.sweep.__main__ as sweep
 from platform.state import manifest
+from platform.state.limits import StartOptions
 from platform.state.trial_outcomes import SweepState
-from platform.sweep.start_options import StartOptions
 from trainables.common import cli, process_identity
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files

@@ -11,7 +11,6 @@ from platform.schedule import capacity
 from platform.state import limits
 from platform.state.limits import FIRST_TRIALS_WATCHED, SweepStopper, load_spent_gpu_seconds, record_spent_gpu_seconds
 from platform.state.trial_outcomes import count_trial_gpus
-from platform.sweep.start_options import StartOptions
 from tests.support.small_sweep import seeds
 from trainables.config.settings import Resources
 from trainables.storage.folder_storage import Storage
@@ -75,7 +74,7 @@ def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) ->
     now[0] = 1800.0
     assert (stopper.gpu_hours_spent, stopper.running) == (0.5, {})
     for hours in (0.0, -1.0, float("inf"), float("nan")):
-        (problem,) = StartOptions(gpu_hours=hours).find_problems("grid", None, None)
+        (problem,) = limits.StartOptions(gpu_hours=hours).find_problems("grid", None, None)
         assert problem.startswith("--gpu-hours: must be above 0")
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from platform.sweep import chosen_trials, dry_run, start_options
+from platform.state.limits import KEEP_WEIGHTS_CHOICES
+from platform.sweep import chosen_trials, dry_run
 from tests.support import small_sweep
 from tests.support.starts import finish, write_evaluation, write_result
 from trainables.benchmarks.selection import TrialGoalGains, find_pareto_front_ids
@@ -108,9 +109,7 @@ def test_forecast_counts_what_a_plan_writes(tmp_path: Path) -> None:
     sizes = '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, '
     (small.models / "full" / "config.json").write_text(sizes + '"vocab_size": 1000}')
     state = small.state(store, "resources.checkpoint_every=5", only=["benchmark.split=forget01"])
-    parts = {
-        choice: dry_run.forecast_disk_use(state, store, choice, 3) for choice in start_options.KEEP_WEIGHTS_CHOICES
-    }
+    parts = {choice: dry_run.forecast_disk_use(state, store, choice, 3) for choice in KEEP_WEIGHTS_CHOICES}
     parameters = 2 * 1000 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
     studies = len(state.plan.group_trials_by_study())
     assert parts["all"]["weights"] == 55 * parameters * 4

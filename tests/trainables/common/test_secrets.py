@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import platform.sweep.__main__ as sweep
-from platform.sweep.start_options import StartOptions
+from platform.state.limits import StartOptions
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
 from tests.support.environment import ROOT, RunModule, type_settings
