@@ -6,7 +6,7 @@ gnueaj/unlearning-depth-score @ fc31639. The first value of each axis is open-un
 """
 
 from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.sweep import SMALL_GAMMA_GRID, SMALL_TAU_GRID, Axis, Sweep
+from search_spaces.schema.sweep import Axis, Sweep
 from trainables.config.settings import Benchmark, Objective, Resources, Selection, Training
 
 OPEN_UNLEARNING_METHODS = ("ga", "gd", "npo_gd", "simnpo_gd")
@@ -29,8 +29,6 @@ def make_open_unlearning_sweep(backbone: Backbone, *, name: str, ranks: int = 1)
             "method": OPEN_UNLEARNING_METHODS,
             "benchmark.split": OPEN_UNLEARNING_SPLITS,
             **OPEN_UNLEARNING_SEARCH_VALUES,
-            "rectifier.gamma": SMALL_GAMMA_GRID,
-            "rectifier.tau": SMALL_TAU_GRID,
         },
         benchmark=Benchmark(dialect="open-unlearning", template=backbone.template),
         selection=Selection(halves=True),
