@@ -71,11 +71,6 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
     yield f"storage {document['storage']}: {parts} to come, {format_bytes(document['disk_free_bytes'])} free"
     if aside := document["set_aside"]:
         yield f"--new sets the results of {format_count(aside, 'trial')} aside"
-    yield from _describe_earlier_starts(state)
-    yield from (f"needs: {need}" for need in document["needs"])
-
-
-def _describe_earlier_starts(state: SweepState) -> Iterator[str]:
     if state.retried:
         yield f"{format_count(len(state.retried), 'failed trial')} to run again"
     if state.failed_outcomes:
@@ -85,6 +80,7 @@ def _describe_earlier_starts(state: SweepState) -> Iterator[str]:
         yield f"warning: {warning}"
     for path in state.damaged:
         yield f"damaged: {path}; its trial runs again"
+    yield from (f"needs: {need}" for need in document["needs"])
 
 
 def _describe_steps(plan: Plan) -> str:
