@@ -75,7 +75,7 @@ def draw_rectifier_forest_plot(points: pd.DataFrame, goals: Sequence[Goal]) -> F
     for axes, goal in zip(grid[-1], shown, strict=True):
         axes.locator_params("x", nbins=3)
         axes.tick_params("x", labelsize=6.5)
-        axes.set_xlabel(labels.BETTER_DIRECTION_AXIS_WORDS[goal.best].partition(" is")[0] + " is better →")
+        axes.set_xlabel(labels.BETTER_DIRECTION_AXIS_WORDS[goal.best])
         if goal.best == "lowest":
             axes.invert_xaxis()
     grid[0, 0].set_yticks(range(len(names)), list(map(labels.format_rectifier_name, names)))
