@@ -129,9 +129,8 @@ def list_study_spaces(
     sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], models: ModelsBySplit
 ) -> list[StudySpace]:
     """Return the space of each study. Raises InputError on a range that `strategy` cannot take."""
-    ranges = [f"{path}={axis}" for path, axis in sweep.axes.items() if isinstance(axis, Range)]
-    if strategy == "paper":  # which takes one value of these
-        ranges = [one for one in ranges if one.partition("=")[0] not in sweep.searched]
+    single = sweep.searched if strategy == "paper" else ()  # which takes one value of these
+    ranges = [f"{path}={axis}" for path, axis in sweep.axes.items() if isinstance(axis, Range) and path not in single]
     if ranges and strategy != "optuna":
         raise InputError(
             f"{', '.join(ranges)}: --strategy {strategy} cannot list every value of a range; write values, such as "
