@@ -11,7 +11,6 @@ from trainables.config.settings import Benchmark, Objective, Resources, Selectio
 
 OPEN_UNLEARNING_METHODS = ("ga", "gd", "npo_gd", "simnpo_gd")
 """Its GradAscent, GradDiff, NPO and SimNPO. Its RMU trains all weights, ours the matrices that RMU's authors train."""
-OPEN_UNLEARNING_SPLITS = ("forget10", "forget05", "forget01")
 OPEN_UNLEARNING_SEARCH_VALUES: dict[str, Axis] = {
     "training.lr": (1e-5, 2e-5, 5e-5),
     "training.epochs": (10, 5),
@@ -27,7 +26,7 @@ def make_open_unlearning_sweep(backbone: Backbone, *, name: str, ranks: int = 1)
         backbone=backbone,
         axes={
             "method": OPEN_UNLEARNING_METHODS,
-            "benchmark.split": OPEN_UNLEARNING_SPLITS,
+            "benchmark.split": ("forget10", "forget05", "forget01"),
             **OPEN_UNLEARNING_SEARCH_VALUES,
         },
         benchmark=Benchmark(dialect="open-unlearning", template=backbone.template),
