@@ -1,4 +1,4 @@
-"""Greedy answers: transformers' `generate` on padded batches, with a loop that takes ended rows out of them."""
+"""Answers by transformers' `generate` on padded batches: greedy, by a loop that takes ended rows out, or sampled."""
 
 import sys
 from collections.abc import Collection, Sequence
@@ -23,6 +23,8 @@ STEPS_BETWEEN_END_CHECKS = 8
 """Steps on a GPU between two looks at which rows have ended, for which the host waits."""
 SHRINK_BATCH_BELOW_SHARE = 0.5
 """The share of a batch's rows with steps to come at which the others leave it, which copies the cache."""
+MAX_SAMPLED_TOKENS = 200
+"""Tokens of a sampled answer, as of TOFU's greedy ones."""
 LOOP_WINDOW_TOKENS, MAX_LOOP_TOKENS = 24, 8
 """A continuation goes round if its last LOOP_WINDOW_TOKENS ids repeat every MAX_LOOP_TOKENS ids or fewer."""
 
@@ -171,18 +173,46 @@ def generate_texts(
         start = example.answer_start  # none if the prompt is another, as where a token has a part of both
         end = start + [*hits, False].index(False)
         known.append(example.input_ids[start:end] if example.input_ids[:start] == ids else ())
-    configured = network.generation_config.eos_token_id
-    named = configured if isinstance(configured, list) else [configured]
     most = [new_tokens] * len(encoded) if isinstance(new_tokens, int) else new_tokens
     limits = [max(limit - len(ids), 0) if total else limit for limit, ids in zip(most, encoded, strict=True)]
     continued = generate_token_ids(
         network,
         encoded,
         limits,
-        ends={*ends, *named, tokenizer.eos_token_id} - {None},
+        ends=_list_end_tokens(network, tokenizer, ends),
         pad=padding_token(tokenizer),
         token_budget=KV_CACHE_FACTOR * token_budget,
         cut_loops=cut_loops,
         known=known or None,
     )
     return [tokenizer.decode(ids, skip_special_tokens=True) for ids in continued]
+
+
+@torch.no_grad()
+def sample_answers(
+    network: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], samples: int, ends: Collection[int], budget: int
+) -> list[list[str]]:
+    """Return so many answers to each prompt, at temperature 1 over all tokens; they end as those of `generate_texts`.
+
+    `budget`: tokens of a batch, padding and what is to come included. torch's seed decides.
+    """
+    stops = _list_end_tokens(network, tokenizer, ends)
+    asked = [ids for ids in prompts for _ in range(samples)]
+    how: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "num_beams": 1}
+    how |= {"eos_token_id": sorted(stops), "pad_token_id": padding_token(tokenizer)}
+
+    def run(group: list[int]) -> dict[int, str]:
+        ids, mask = pad_rows([asked[place] for place in group], how["pad_token_id"], network.device, left=True)
+        made = network.generate(input_ids=ids, attention_mask=mask, max_new_tokens=MAX_SAMPLED_TOKENS, **how)
+        said = [_cut_at(stops, answer) for answer in made[:, ids.shape[1] :].tolist()]
+        return dict(zip(group, tokenizer.batch_decode(said, skip_special_tokens=True), strict=True))
+
+    lengths = {place: len(ids) + MAX_SAMPLED_TOKENS for place, ids in enumerate(asked)}
+    found = run_items_in_passes("samples", run, lengths, budget)
+    return [[found[row * samples + k] for k in range(samples)] for row in range(len(prompts))]
+
+
+def _list_end_tokens(network: Any, tokenizer: Any, ends: Collection[int]) -> set[int]:
+    configured = network.generation_config.eos_token_id
+    named = configured if isinstance(configured, list) else [configured]
+    return {*ends, *named, tokenizer.eos_token_id} - {None}

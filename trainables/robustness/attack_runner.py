@@ -9,10 +9,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import comb
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from trainables import benchmarks
 from trainables.benchmarks import Metrics, Records, Row, metrics
@@ -24,7 +26,8 @@ from trainables.common.tokenized_row import Example
 from trainables.config.settings import KV_CACHE_FACTOR, Attention, Benchmark, Model, Resources, Training
 from trainables.config.trial import hashed_settings
 from trainables.data.conversations import Encoder, make_encoder
-from trainables.robustness import attacks, sampling
+from trainables.inference.generation import sample_answers
+from trainables.robustness import attacks
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.training import engine, loop, model_files
@@ -152,13 +155,13 @@ class AttackRunner:
         prompts = encoder.encode_prompts([row["question"] for row in self.question_rows])
         budget = KV_CACHE_FACTOR * choose_process_token_budget(self.resources, network)
         torch.manual_seed(self.seed)
-        answers = sampling.sample_answers(network, encoder.tokenizer, prompts, self.samples, encoder.end_tokens, budget)
+        answers = sample_answers(network, encoder.tokenizer, prompts, self.samples, encoder.end_tokens, budget)
         scorer = metrics.make_rouge_scorer("rougeL")
         scores = [
             [scorer.score(row["answer"], text)["rougeL"].recall for text in texts]
             for row, texts in zip(self.question_rows, answers, strict=True)
         ]
-        return {str(k): {"leak": value} for k, value in sampling.compute_leak_curve(np.array(scores)).items()}
+        return {str(k): {"leak": value} for k, value in compute_leak_curve(np.array(scores)).items()}
 
     def _sweep(self, model: Model) -> dict[str, Any]:
         """Make each relearning of a sweep; one whose model is no longer finite ends there.
@@ -203,6 +206,22 @@ def _measure(records: Records) -> Metrics:
     if not all(np.isfinite(list(found.values()))):
         raise TrialDiverged("diverged", "the loss of a forget row is not finite")
     return {**found, "rows": len(records)}
+
+
+def compute_leak_at_k(k: int, scores: NDArray[np.float64]) -> float:
+    """Return leak@k: the mean over rows of the expected best of k samples, (rows, n) -> (); k <= n.
+
+    sum_i C(i - 1, k - 1) / C(n, k) s_(i) with the scores s_(1) <= ... <= s_(n) of a row is unbiased: of the C(n, k)
+    subsets so many have s_(i) as their best. Of scores 0 and 1 it is pass@k. Reisizadeh et al., 2025 (2511.04934).
+    """
+    count = scores.shape[1]
+    weights = np.array([comb(i, k - 1) / comb(count, k) for i in range(count)])
+    return float((np.sort(scores, axis=1) @ weights).mean())
+
+
+def compute_leak_curve(scores: NDArray[np.float64]) -> dict[int, float]:
+    """Return leak@k for k = 1, 2, 4, ... up to the number of samples."""
+    return {k: compute_leak_at_k(k, scores) for k in (2**power for power in range(scores.shape[1].bit_length()))}
 
 
 def relearn(

@@ -20,7 +20,8 @@ from trainables.benchmarks.tofu import rows, score_answers
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.data.conversations import make_encoder
 from trainables.data.templates import TEMPLATES
-from trainables.robustness import attack_runner, attacks, sampling
+from trainables.inference.generation import sample_answers
+from trainables.robustness import attack_runner, attacks
 from trainables.robustness.attacks import NO_ATTACK, SECOND_HALF_POINT
 from trainables.training import model_files
 from trainables.training.runtime import prepare_process
@@ -218,8 +219,8 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
 def test_leak_at_k_is_the_mean_best_over_all_subsets(scores: list[list[float]]) -> None:
     for k in range(1, len(scores[0]) + 1):
         wanted = mean(mean(max(subset) for subset in combinations(row, k)) for row in scores)
-        assert sampling.compute_leak_at_k(k, np.array(scores)) == pytest.approx(wanted, abs=1e-9)
-    assert sampling.compute_leak_curve(np.eye(1, 128)) == pytest.approx({2**k: 2**k / 128 for k in range(8)})
+        assert attack_runner.compute_leak_at_k(k, np.array(scores)) == pytest.approx(wanted, abs=1e-9)
+    assert attack_runner.compute_leak_curve(np.eye(1, 128)) == pytest.approx({2**k: 2**k / 128 for k in range(8)})
 
 
 def test_answers_are_drawn_as_likely_as_the_model_says(trial_inputs: Any) -> None:
@@ -229,7 +230,7 @@ def test_answers_are_drawn_as_likely_as_the_model_says(trial_inputs: Any) -> Non
     network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(trial_inputs.target)))
     encoder = make_encoder("llama2", tokenizer)
     (prompt,) = encoder.encode_prompts([rows.read_evaluation_rows(benchmark)["forget"][0]["question"]])
-    (texts,) = sampling.sample_answers(network, tokenizer, [prompt], 300, encoder.end_tokens, 20_000)
+    (texts,) = sample_answers(network, tokenizer, [prompt], 300, encoder.end_tokens, 20_000)
     with torch.no_grad():
         chances = network(input_ids=torch.tensor([prompt])).logits[0, -1].softmax(-1).tolist()
     letters: dict[str, float] = {}
