@@ -34,6 +34,8 @@ def main(
     """
     if (output or push) if settings else not (output or push):
         raise InputError("--output: give a new folder, or --push ORG/NAME, or --settings FILE.yaml alone")
+    from huggingface_hub import HfApi
+
     from trainables.trial.export import model_folder, settings_file
 
     store = open_storage(location, writable=False)
@@ -49,8 +51,6 @@ def main(
     model_folder.load_evaluated_result(trial_id, store)
     repository = None
     if push:
-        from huggingface_hub import HfApi
-
         hub_folders.check_hub_responds()
         with _hub_errors(push, "it needs a token that may write: set HF_TOKEN, or log in with 'hf auth login'"):
             repository = HfApi().create_repo(push, private=True, exist_ok=True).repo_id
@@ -66,8 +66,6 @@ def main(
         goals = benchmarks.format_goal_values(benchmark, facts["metrics"])
         cli.print_line(f"{facts['label']}: {goals}, evaluated again: {folder}")
     if repository:
-        from huggingface_hub import HfApi
-
         again = f"the model is in '{folder}'; to try again: hf upload {repository} '{folder}'"
         with _hub_errors(repository, again):
             address = HfApi().upload_folder(repo_id=repository, folder_path=folder).repo_url

@@ -69,9 +69,7 @@ class StudySpace:
         except ValidationError as error:
             raise InputError(f"sweep {self.sweep}: {describe_invalid_settings(error)}") from error
         check_trial_runnable(trial)
-        method_constants.check_rectifier_fits_retain_terms(
-            trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split
-        )
+        method_constants.check_rectifier_fits_retain_terms(trial)
         return trial
 
     def iterate_points(self) -> Iterator[dict[str, Any]]:

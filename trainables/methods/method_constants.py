@@ -12,6 +12,7 @@ from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import KLReduction
 from trainables.config.settings import Objective as Settings
+from trainables.config.trial import Trial
 
 TOFU_ROW_TOKENS = 500
 """TOFU's published code pads every training row to this many tokens."""
@@ -52,11 +53,12 @@ def has_retain_term(method: str, settings: Settings, split: str) -> bool:
     return weighted or "retain_multiplier" in needs or ("frozen_model" in needs and "frozen_on_forget" not in needs)
 
 
-def check_rectifier_fits_retain_terms(rectifier: str, method: str, settings: Settings, split: str) -> None:
+def check_rectifier_fits_retain_terms(trial: Trial) -> None:
     """Raise InputError where a rectifier adds the retain gradient to an objective that has retain terms.
 
     And where a balanced coefficient has no single retain gradient to go by.
     """
+    rectifier, method, settings, split = trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split
     row = METHODS[method]
     if "retain_loss" in row.needs and resolve_constants(method, settings, split).retain_coefficient == "balanced":
         several = "parts" in RECTIFIERS[rectifier].takes

@@ -155,9 +155,8 @@ def _read(results: AttackResults | None, name: str, point: str) -> float | None:
 
 def read_kept_recoveries(key: str, started: str | None, store: Storage) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return settings and `list_recoveries` as they are kept of a model, of the trial's run that `started` then."""
-    kept = (
-        parse_json_object(store.read_current_bytes(store.attack_results_folder(key) / ATTACK_RESULTS_FILE) or b"") or {}
-    )
+    path = store.attack_results_folder(key) / ATTACK_RESULTS_FILE
+    kept = parse_json_object(store.read_current_bytes(path) or b"") or {}
     if not kept or kept.get("started") != started:
         return {}, []
     return kept.get("attacks", {}), kept.get("shares", [])

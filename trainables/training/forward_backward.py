@@ -27,7 +27,7 @@ TermRows = tuple[Term, Sequence[Example], list[int]]
 
 
 def accumulate_gradient(
-    engine: PassEngine, terms: list[TermRows], task: Any, reference: dict[int, float] | None
+    engine: PassEngine, terms: list[TermRows], task: Any, reference: dict[int, float] | None = None
 ) -> tuple[torch.Tensor, int]:
     """Leave the gradient of the summed terms in the engine; return loss and label tokens of the effective batch.
 

@@ -181,7 +181,8 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPassR
         seed = task.seed + OBSERVED_SEED_OFFSET
         torch.manual_seed(sampling.make_noise_seed(seed, step, 0, engine.rank))
         rows = sampling.draw_retain_row_numbers(seed, step, 0, len(task.retain), task.training.batch_size)
-        found["observed_retain_loss"], _ = _retain_pass(engine, task, rows)
+        terms = [(NLL_TERM, task.retain, rows)]
+        found["observed_retain_loss"], _ = forward_backward.accumulate_gradient(engine, terms, task)
         observed = [part.clone() for part in engine.grad_shard()]
         engine.clear_gradients()
     torch.manual_seed(sampling.make_noise_seed(task.seed, step, 0, engine.rank))
@@ -194,7 +195,8 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPassR
     shared = parts == 1 and any(map(_is_retain_nll, task.objective.terms))
     losses, counts, gradient = [], [], None
     for part in range(parts):
-        loss, tokens = _retain_pass(engine, task, rows[part::parts])
+        terms = [(NLL_TERM, task.retain, rows[part::parts])]
+        loss, tokens = forward_backward.accumulate_gradient(engine, terms, task)
         if task.rectifier.needs_retain:
             task.rectifier.update_average(engine.gradients())
         gradient = [each.clone() for each in engine.grad_shard()] if shared else None
@@ -203,10 +205,6 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPassR
         counts.append(tokens)
     found["retain_loss"] = losses[0] if parts == 1 else sum(map(mul, losses, counts)) / sum(counts)
     return RetainPassResults(rows, found, observed, sum(counts), gradient)
-
-
-def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int]) -> tuple[torch.Tensor, int]:
-    return forward_backward.accumulate_gradient(engine, [(NLL_TERM, task.retain, rows)], task, None)
 
 
 def _rectified_gradient(

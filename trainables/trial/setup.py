@@ -35,9 +35,7 @@ RMU_WEIGHTS = "mlp.down_proj.weight"
 def check_inputs_unchanged(trial: Trial) -> None:
     """Raise InputError if data or weights have changed since the trial was planned, or no pass measures its bar."""
     check_trial_runnable(trial)
-    method_constants.check_rectifier_fits_retain_terms(
-        trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split
-    )
+    method_constants.check_rectifier_fits_retain_terms(trial)
     evaluation.check_data_unchanged(trial.benchmark)
     model_files.check_if_local_model(trial.target)
     check_folder_unchanged(expand_home(trial.target.path), "target")

@@ -24,7 +24,6 @@ from trainables.trial.progress import make_shared_progress_file
 
 TOKENIZER_DATA_CONFIGS = ("full", "real_authors", "world_facts")
 QUESTION_COLUMNS = ("question", "answer")
-NEW_TOKENIZER_SPECIAL_TOKENS = ("<s>", "</s>", "<pad>")
 
 
 def ensure_recipe_model(recipe: ModelRecipe, root: str, gpus: float = 0, micro_batch: int | None = None) -> str:
@@ -181,7 +180,7 @@ def train_tokenizer(recipe: ModelRecipe) -> Any:
     texts = [row[column] for row in _load_rows(recipe, TOKENIZER_DATA_CONFIGS) for column in QUESTION_COLUMNS]
     learnt = ByteLevelBPETokenizer()
     sizes = {"vocab_size": recipe.vocabulary or 0, "min_frequency": 0}
-    learnt.train_from_iterator(texts, **sizes, special_tokens=list(NEW_TOKENIZER_SPECIAL_TOKENS), show_progress=False)
+    learnt.train_from_iterator(texts, **sizes, special_tokens=["<s>", "</s>", "<pad>"], show_progress=False)
     learnt.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     return PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(learnt.to_str()),

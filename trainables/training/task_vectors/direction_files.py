@@ -115,8 +115,7 @@ class TaskVectorTrainer:
         return losses, own, others
 
     def _add_gradient(self, rows: list[int]) -> tuple[float, int]:
-        plan = [(NLL_TERM, self.rows, rows)]
-        loss, tokens = forward_backward.accumulate_gradient(self.model, plan, self, None)
+        loss, tokens = forward_backward.accumulate_gradient(self.model, [(NLL_TERM, self.rows, rows)], self)
         return float(loss), tokens
 
     def _target_part(self, piece: sharded_model.ParameterRows) -> torch.Tensor:
