@@ -14,8 +14,7 @@ from trainables.config.shared_artifacts import TaskVectorRecipe
 from trainables.storage.opening import open_storage
 from trainables.training import model_files
 from trainables.training.runtime import prepare_process
-from trainables.training.task_vectors.direction_files import ensure_direction
-from trainables.trial.setup import load_direction_forget_rows
+from trainables.trial.direction_files import ensure_direction
 
 TOFU = tofu.TofuBenchmark()
 
@@ -35,7 +34,7 @@ def recipe(trial_inputs: Any, **changes: Any) -> TaskVectorRecipe:
 def make(direction: TaskVectorRecipe, place: Path, micro_batch: int | None = None) -> dict[str, torch.Tensor]:
     """The direction's tensors, made in this process."""
     prepare_process(Resources(), 0)
-    folder = ensure_direction(direction, open_storage(str(place)), load_direction_forget_rows, micro_batch)
+    folder = ensure_direction(direction, open_storage(str(place)), micro_batch)
     return load_file(folder / "direction.safetensors")
 
 

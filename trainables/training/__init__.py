@@ -1,1 +1,1 @@
-"""Engine, loop, checkpoints, memory plan, task vectors. It imports common to inference, and methods."""
+"""Engine, loop, checkpoints, memory plan. It imports common to inference, and methods."""

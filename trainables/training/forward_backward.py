@@ -19,7 +19,7 @@ from trainables.training import packed_rows
 
 if TYPE_CHECKING:
     from trainables.training.engine import Engine
-    from trainables.training.task_vectors.sharded_model import ShardedModel
+    from trainables.training.sharded_model import ShardedModel
 
 PassEngine: TypeAlias = "Engine | ShardedModel"
 TermRows = tuple[Term, Sequence[Example], list[int]]

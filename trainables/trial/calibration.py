@@ -7,7 +7,7 @@ from typing import Any
 from trainables import benchmarks
 from trainables.common.errors import InputError, TrialDiverged
 from trainables.methods import uwc
-from trainables.training import weights_on_disk
+from trainables.trial import weights_on_disk
 from trainables.trial.record import TrialEvent
 from trainables.trial.step_selection import Metrics, StepSelection, load_target_evaluation
 

@@ -19,10 +19,10 @@ from trainables.inference.progress import ProgressCallback
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CHECKPOINT, ERROR, LOST, RETRY, WEIGHTS
 from trainables.storage.folder_storage import Storage, is_disk_error, remove_trial_leftovers
-from trainables.training import checkpoints, loop, model_files, weights_on_disk
+from trainables.training import checkpoints, loop, model_files
 from trainables.training.engine import Engine, create_engine
 from trainables.training.runtime import prepare_process, release_memory
-from trainables.trial import setup
+from trainables.trial import setup, weights_on_disk
 from trainables.trial.calibration import calibrate
 from trainables.trial.progress import ProgressFile
 from trainables.trial.record import TrialEvent, TrialRecord, write_trial_files
@@ -134,7 +134,7 @@ class TrialRun:
 
     def _move_target(self, device: torch.device) -> tuple[Any, Any]:
         """Return rank 0's target model, moved along its task vector, in fp32: bf16 would round a small change away."""
-        from trainables.training.task_vectors.direction_files import ensure_direction, subtract_direction
+        from trainables.trial.direction_files import ensure_direction, subtract_direction
 
         target, benchmark = self.trial.target, self.trial.benchmark
         if target.fingerprint is None:  # a direction is never found by path
@@ -149,7 +149,7 @@ class TrialRun:
         self.record.direction = direction.id()
         rows = self.record.micro_batch or trial.training.batch_size
         checkpointing = trial.resources.gradient_checkpointing
-        folder = ensure_direction(direction, self.store, setup.load_direction_forget_rows, rows, checkpointing)
+        folder = ensure_direction(direction, self.store, rows, checkpointing)
         if dist.get_rank() > 0:
             return None, None
         release_memory()

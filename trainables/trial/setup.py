@@ -16,7 +16,6 @@ from trainables.common.tokenized_row import Example
 from trainables.common.typed_paths import expand_home
 from trainables.config.method_tables import METHODS
 from trainables.config.settings import Benchmark, Model, Resources, Training
-from trainables.config.shared_artifacts import TaskVectorRecipe
 from trainables.config.trial import Trial, check_trial_runnable
 from trainables.data.idk_answers import fingerprint_idk_answers, read_idk_answers
 from trainables.inference.padded_batch import padding_token
@@ -248,8 +247,3 @@ def freeze_all_but_rmu_weights(network: Any, layer: int) -> None:
         found += chosen
     if found != len(layers):
         raise InputError(f"objective.layer: RMU needs {RMU_WEIGHTS} of layers {list(layers)}; the model has {depth}")
-
-
-def load_direction_forget_rows(direction: TaskVectorRecipe, tokenizer: Any) -> benchmarks.Examples:
-    benchmark = direction.benchmark
-    return benchmarks.get_benchmark(benchmark.name).training_examples(benchmark, tokenizer, direction.max_length)[0]

@@ -25,7 +25,8 @@ from trainables.inference.progress import ProgressCallback, report_progress_to
 from trainables.storage import atomic_files
 from trainables.storage.file_names import CONFIG, EVALUATIONS, RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.training import model_files, runtime, weights_on_disk
+from trainables.training import model_files, runtime
+from trainables.trial import weights_on_disk
 from trainables.trial.record import TrialRecord
 
 MAX_LOOKS_WITHOUT_GAIN = 4

@@ -126,8 +126,7 @@ def _make_answers(
 def ensure_shared_direction(direction: TaskVectorRecipe, root: str, resources: Resources, micro_batch: int) -> None:
     """Make a direction unless it is there; of several ranks each calls this."""
     from trainables.training.runtime import prepare_process
-    from trainables.training.task_vectors.direction_files import ensure_direction
-    from trainables.trial.setup import load_direction_forget_rows
+    from trainables.trial.direction_files import ensure_direction
 
     cli.silence_libraries()
     store = open_storage_unchecked(root)
@@ -135,7 +134,7 @@ def ensure_shared_direction(direction: TaskVectorRecipe, root: str, resources: R
         fetch_once_on_each_machine(store, partial(localize_paths, direction, store))
     direction = localize_paths(direction, store)
     prepare_process(resources, direction.seed)
-    ensure_direction(direction, store, load_direction_forget_rows, micro_batch, resources.gradient_checkpointing)
+    ensure_direction(direction, store, micro_batch, resources.gradient_checkpointing)
 
 
 def fetch_once_on_each_machine(store: Storage, fetch: Callable[[], object]) -> None:

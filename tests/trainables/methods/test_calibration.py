@@ -16,8 +16,9 @@ from trainables.config.trial import Rectifier, Trial
 from trainables.methods import uwc
 from trainables.storage.file_names import WEIGHTS
 from trainables.storage.folder_storage import Storage
-from trainables.training import model_files, weights_on_disk
+from trainables.training import model_files
 from trainables.training.runtime import prepare_process
+from trainables.trial import weights_on_disk
 
 SETTINGS = Calibration(targets=(0.9,))
 

@@ -16,7 +16,7 @@ from trainables.common.errors import InputError
 from trainables.methods import method_constants, task_vector_rectification
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.training.task_vectors import direction_files
+from trainables.trial import direction_files
 
 SIZES = (3, 4)
 VECTOR = arrays.arrays(np.float64, sum(SIZES), elements=st.floats(-10, 10, width=16))

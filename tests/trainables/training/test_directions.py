@@ -17,11 +17,10 @@ from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.training import model_files
-from trainables.training.task_vectors import direction_files, sharded_model
-from trainables.training.task_vectors.direction_files import ensure_direction
+from trainables.training import model_files, sharded_model
+from trainables.trial import direction_files
+from trainables.trial.direction_files import ensure_direction
 from trainables.trial.runner import TrialRun
-from trainables.trial.setup import load_direction_forget_rows
 from trainables.workers import shared_artifacts
 
 Tensors = dict[str, torch.Tensor]
@@ -75,7 +74,7 @@ def _one_of_two(rank: int, folder: Path, recipe_json: str) -> None:
     if rank == 0:
         save_torch_state_dict(whole, folder)
     direction = TaskVectorRecipe.model_validate_json(recipe_json)
-    ensure_direction(direction, Storage(folder), load_direction_forget_rows, micro_batch=1)
+    ensure_direction(direction, Storage(folder), micro_batch=1)
 
 
 def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ theta_org is read from disk again.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import torch.distributed as dist
 from huggingface_hub import save_torch_state_dict
 from safetensors import safe_open
 
+from trainables import benchmarks
 from trainables.common import provenance
 from trainables.common.errors import InputError, TrialDiverged
 from trainables.common.tokenized_row import Example
@@ -28,14 +29,12 @@ from trainables.methods.objectives.base import NLL_TERM
 from trainables.storage.atomic_files import write_folder, write_json, write_parquet_rows
 from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
-from trainables.training import forward_backward, model_files, weights_on_disk
-from trainables.training.task_vectors import sharded_model
+from trainables.training import forward_backward, model_files, sharded_model
+from trainables.trial import weights_on_disk
 
 SPLIT_SEED_STREAM = 11
 """Added to the seed, so that the random split differs from other streams of the same seed."""
 VECTOR_RECORDS_FILE = "batches.parquet"
-LoadRows = Callable[[TaskVectorRecipe, Any], Sequence[Example]]
-"""Returns the forget rows of a direction as tokens of a tokenizer."""
 TensorsByName = dict[str, torch.Tensor]
 """This rank's part of each parameter, by name."""
 
@@ -124,15 +123,16 @@ class TaskVectorTrainer:
 
 
 def load_task_vector_trainer(
-    direction: TaskVectorRecipe, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
+    direction: TaskVectorRecipe, micro_batch: int | None, checkpointing: bool
 ) -> TaskVectorTrainer:
     """Load the target model in fp32 and the forget rows. The process group must exist."""
     on_gpu = dist.get_backend() == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
     network, tokenizer = model_files.load_model_and_tokenizer(direction.target)
-    rows, count = load_rows(direction, tokenizer), direction.vector.batches
+    benchmark, count = direction.benchmark, direction.vector.batches
+    rows, _ = benchmarks.get_benchmark(benchmark.name).training_examples(benchmark, tokenizer, direction.max_length)
     if direction.rectified:
-        method_constants.check_enough_forget_rows(len(rows), count, direction.benchmark.split)
+        method_constants.check_enough_forget_rows(len(rows), count, benchmark.split)
     target = weights_on_disk.map_tensors_to_files(direction.target)
     weights_on_disk.check_tensor_names(target, network)
     if checkpointing:  # needs training mode: there dropout is off by its rate: all gradients are of one function
@@ -164,11 +164,7 @@ def _check_finite(loss: float, where: str) -> None:
 
 
 def ensure_direction(
-    direction: TaskVectorRecipe,
-    store: Storage,
-    load_rows: LoadRows,
-    micro_batch: int | None,
-    checkpointing: bool = False,
+    direction: TaskVectorRecipe, store: Storage, micro_batch: int | None, checkpointing: bool = False
 ) -> Path:
     """Return a direction's folder, made if there is none; all ranks call it. Of two trials at once the first counts."""
     folder, first = store.direction(direction.id()), dist.get_rank() == 0
@@ -177,7 +173,7 @@ def ensure_direction(
     exists: list[Any] = [folder.is_dir()]
     dist.broadcast_object_list(exists)
     if not exists[0]:
-        trainer = load_task_vector_trainer(direction, load_rows, micro_batch, checkpointing)
+        trainer = load_task_vector_trainer(direction, micro_batch, checkpointing)
         _write_direction(direction, trainer.model, trainer.train_and_average_vectors(), folder)
     if first:
         store.push(folder)
