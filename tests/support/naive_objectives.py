@@ -134,7 +134,7 @@ def of_objective(
     objective: Objective, forget: Sequence[Row], retain: Sequence[Row], size: int | None = None, world: int = 1
 ) -> torch.Tensor:
     reference = sums(forget, frozen=True) if objective.needs_reference else None
-    if reference is not None and objective.needs_other_answers:
+    if reference is not None and any(term.answers != "own" for term in objective.terms):
         reference = reference - sums(others_of(forget), frozen=True)
     reference = None if reference is None else reference.tolist()
     return torch.stack(

@@ -1,7 +1,6 @@
 """Losses of given answers."""
 
 from collections.abc import Collection, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -45,31 +44,28 @@ def score_examples(
     pad = padded_batch.padding_token(tokenizer)
     lengths = {example: len(example.input_ids) for example in examples}
     lengths = dict(sorted(lengths.items(), key=lambda one: -one[1]))  # so that ranks have about the same to do
-    run = partial(_score_batch, network, pad=pad, standardise=standardise)
+
+    def run(group: list[Example]) -> dict[Example, LabelScores]:
+        batch = padded_batch.pad_examples(group, pad)
+        # the head is given no other positions; padding on the right is seen by no label, and attention needs no mask
+        keep = padded_batch.find_label_predicting_positions(batch["labels"]).to(network.device)
+        output = network(input_ids=batch["input_ids"].to(network.device), use_cache=False, logits_to_keep=keep)
+        logits = padded_batch.select_logits(output, keep)
+        labels = batch["labels"][batch["labels"] != padded_batch.IGNORED_LABEL].to(logits.device)
+        parts = []
+        for some, right in zip(logits.split(LABELS_PER_CHUNK), labels.split(LABELS_PER_CHUNK), strict=True):
+            losses = functional.cross_entropy(some.float(), right, reduction="none")
+            parts.append(torch.stack([losses, (some.argmax(-1) == right).float()]))
+        scores = torch.cat(parts, dim=1).cpu()  # the host waits once for a batch
+        counts = [example.answer_token_count for example in group]
+        scored = {}
+        for example, own, (lost, hit) in zip(group, logits.split(counts), scores.split(counts, dim=1), strict=True):
+            standardised = _standardise(own.float(), lost).tolist() if example in standardise else None
+            scored[example] = LabelScores(lost.tolist(), hit.bool().tolist(), standardised)
+        return scored
+
     found = run_items_in_passes("answers", run, lengths, token_budget)
     return [found[example] for example in examples]
-
-
-def _score_batch(
-    network: Any, examples: Sequence[Example], pad: int, standardise: Collection[Example]
-) -> dict[Example, LabelScores]:
-    batch = padded_batch.pad_examples(examples, pad)
-    # the head is given no other positions; padding on the right is seen by no label, and attention needs no mask
-    keep = padded_batch.find_label_predicting_positions(batch["labels"]).to(network.device)
-    output = network(input_ids=batch["input_ids"].to(network.device), use_cache=False, logits_to_keep=keep)
-    logits = padded_batch.select_logits(output, keep)
-    labels = batch["labels"][batch["labels"] != padded_batch.IGNORED_LABEL].to(logits.device)
-    parts = []
-    for some, right in zip(logits.split(LABELS_PER_CHUNK), labels.split(LABELS_PER_CHUNK), strict=True):
-        losses = functional.cross_entropy(some.float(), right, reduction="none")
-        parts.append(torch.stack([losses, (some.argmax(-1) == right).float()]))
-    scores = torch.cat(parts, dim=1).cpu()  # the host waits once for a batch
-    counts = [example.answer_token_count for example in examples]
-    found = {}
-    for example, own, (lost, hit) in zip(examples, logits.split(counts), scores.split(counts, dim=1), strict=True):
-        standardised = _standardise(own.float(), lost).tolist() if example in standardise else None
-        found[example] = LabelScores(lost.tolist(), hit.bool().tolist(), standardised)
-    return found
 
 
 def _standardise(logits: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:

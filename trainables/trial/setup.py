@@ -124,7 +124,7 @@ def make_training_task(
     rectifier = rectifiers.find_rectifier_class(rule.name)(rule.gamma, rule.tau, **stated)
     if rectifier.adds_retain and objective.needs_retain:  # of files in custom/, whose rows may not say so
         raise InputError("rectifier.name: it adds the retain gradient; the objective's retain term would count twice")
-    if objective.needs_other_answers:
+    if any(term.answers != "own" for term in objective.terms):
         forget = add_alternative_answers(trial, forget, tokenizer)
     frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen_model else None
     if METHODS[trial.method].steers:

@@ -123,9 +123,8 @@ def run_trial_of_ranks_in_tune(config: dict[str, Any]) -> None:
     while store.result(trial.id()) is None and progress.is_run_by_other_process_here(store.trial(trial.id())):
         time.sleep(TUNE_REPORT_INTERVAL_SECONDS)
     try:
-        result = fetch_trial_and_read_result(trial, store) or run_trial_on_ranks(
-            trial, store, keep=config["keep"], strategy=config["strategy"]
-        )
+        result = fetch_trial_and_read_result(trial, store)
+        result = result or run_trial_on_ranks(trial, store, keep=config["keep"], strategy=config["strategy"])
     except StoreUnreachable:
         raise
     except Exception as failure:

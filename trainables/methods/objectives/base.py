@@ -151,10 +151,6 @@ class Objective:
         return any(term.side == "retain" for term in self.terms)
 
     @property
-    def needs_other_answers(self) -> bool:
-        return any(term.answers != "own" for term in self.terms)
-
-    @property
     def needs_frozen_model(self) -> bool:
         return any(term.frozen for term in self.terms)
 
