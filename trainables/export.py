@@ -42,8 +42,8 @@ def main(
     trial_id = resolve_trial_id(name, store)
     if settings:
         atomic_files.check_file_writable(settings, "--settings")
-        result = model_folder.load_evaluated_result(trial_id, store)
-        settings_file.write_reusable_settings(result, model_folder.parse_trial_of_result(result, store), settings)
+        trial, result = model_folder.load_evaluated_trial(trial_id, store)
+        settings_file.write_reusable_settings(result, trial, settings)
         taken = f"python -m platform.sweep NAME --set @{settings}"
         cli.print_line(f"settings: {settings}; {taken} gives them to another sweep")
         return 0

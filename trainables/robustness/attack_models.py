@@ -9,7 +9,6 @@ from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources
-from trainables.config.trial import Trial
 from trainables.robustness import attacks
 from trainables.storage import atomic_files
 from trainables.storage.file_names import ATTACK_RESULTS_FILE
@@ -43,8 +42,7 @@ def make_attack_inputs_from_trial(trial_id: str, store: Storage) -> AttackModels
     from trainables.trial import setup
     from trainables.trial.export import model_folder
 
-    result = model_folder.load_evaluated_result(trial_id, store)
-    trial: Trial = model_folder.parse_trial_of_result(result, store)
+    trial, result = model_folder.load_evaluated_trial(trial_id, store)
     weights = model_folder.fetch_kept_weights(trial_id, store)
     attacks.check_benchmark_can_be_attacked(trial.benchmark, "ID")
     setup.check_inputs_unchanged(trial)

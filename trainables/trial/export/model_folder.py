@@ -47,8 +47,7 @@ def export_trial(
 
     `why`, `rule`: how a sweep chose the trial. `shares`: what attacks brought back (robustness.attacks).
     """
-    result = load_evaluated_result(trial_id, store)
-    trial = parse_trial_of_result(result, store)
+    trial, result = load_evaluated_trial(trial_id, store)
     weights = fetch_kept_weights(trial_id, store)
     if output.exists():
         raise InputError(f"--output: '{output}' exists; give a new folder")
@@ -130,10 +129,11 @@ def verify_export_metrics(
     return {"verified_metrics": metrics, "verified_on": verified_on, "differences": wrong}
 
 
-def parse_trial_of_result(result: dict[str, Any], store: Storage) -> Trial:
-    """Return a result's trial with this machine's paths. Raises InputError if it is none of this checkout's."""
+def load_evaluated_trial(trial_id: str, store: Storage) -> tuple[Trial, dict[str, Any]]:
+    """Return a trial with this machine's paths, and its result. Raises InputError if it is none of this checkout's."""
+    result = load_evaluated_result(trial_id, store)
     try:
-        return localize_paths(Trial.model_validate(result["config"]), store)
+        return localize_paths(Trial.model_validate(result["config"]), store), result
     except ValidationError as error:  # such as an objective's file
         known = f"the configuration of trial {result['id']} is none of this checkout's"
         raise InputError(f"ID: {known}: {cli.describe_invalid_settings(error)}") from error
