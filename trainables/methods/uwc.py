@@ -4,31 +4,20 @@ The paper calls w alpha. w = 1 is the unlearned model, w = 0 the target model.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from trainables.config.settings import Calibration
 
 
-@dataclass(frozen=True)
-class ModelMixture:
-    """The mixture for one target. `bracket`: MU(low) >= goal > MU(high), (1, 1) where no mixing is needed."""
-
-    target: float
-    goal: float
-    weight: float
-    reached: bool
-    evaluations: int
-    bracket: tuple[float, float]
-
-
 def search_mixture(
-    target: float, goal: float, known: dict[float, float], evaluate: Callable[[float], float], settings: Calibration
-) -> ModelMixture:
+    goal: float, known: dict[float, float], evaluate: Callable[[float], float], settings: Calibration
+) -> dict[str, Any]:
     """Bisect for MU(w) = goal; add what is evaluated to `known`, MU by w, which holds w = 0 and w = 1.
 
     Where MU is not monotone there may be several brackets: the one with the largest w is kept, which forgets most.
-    An unlearned model at or above the goal needs no mixing.
+    An unlearned model at or above the goal needs no mixing. Returns the mixture's `weight`, whether the goal is
+    `reached`, the `evaluations` spent and the `bracket`: MU(low) >= goal > MU(high), (1, 1) without mixing.
     """
     spent = 0
     while True:
@@ -36,7 +25,7 @@ def search_mixture(
         weight = high if abs(known[high] - goal) < abs(known[low] - goal) else low
         reached = low == 1 or abs(known[weight] - goal) <= settings.tolerance
         if reached or spent == settings.evaluations:
-            return ModelMixture(target, goal, weight, reached, spent, (low, high))
+            return {"goal": goal, "weight": weight, "reached": reached, "evaluations": spent, "bracket": (low, high)}
         middle = (low + high) / 2
         known[middle] = evaluate(middle)
         spent += 1

@@ -122,10 +122,9 @@ def attack_models_and_keep_shares(
 def _keep_attackers(key: str, worst: list[dict[str, Any]], seed: int, store: Storage) -> None:
     """Write the relearnings that brought back most, of the model and of the retain model."""
     chosen = dict.fromkeys(attacks.RelearningAttack(learns=one["learns"], lr=one["lr"]) for one in worst)
+    document = attacks.RelearningAttackSet(attackers=tuple(chosen), seed=seed).model_dump(mode="json")
     path = store.attack_results_folder(key) / attacks.WORST_FILE
-    atomic_files.write_json(
-        path, attacks.RelearningAttackSet(attackers=tuple(chosen), seed=seed).model_dump(mode="json")
-    )
+    atomic_files.write_json(path, document)
     store.push(path)
     cli.print_line(f"worst: {path} (--attack runs it on another model)")
 

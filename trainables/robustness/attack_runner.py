@@ -136,10 +136,8 @@ class AttackRunner:
             found = self._score(network, asked, encoder)
             return {"points": {"0": _measure(found), attacks.SECOND_HALF_POINT: _measure(found[self.half :])}}
         if name == "paraphrase":
-            asked = [
-                {"question": row["paraphrased_question"], "answer": row["answer"]}
-                for row in self.evaluation_rows["forget"]
-            ]
+            rephrased = self.evaluation_rows["forget"]
+            asked = [{"question": row["paraphrased_question"], "answer": row["answer"]} for row in rephrased]
         elif name == "template":
             encoder = make_encoder("llama2" if self.benchmark.template == "plain" else "plain", encoder.tokenizer)
         elif name == "prefix":

@@ -51,9 +51,8 @@ class TrainingTask:
         """Return the step's forget rows; at another attempt only `list_sampled_forget_rows`, which have an S_i^0."""
         size = self.training.batch_size
         known: Sequence[int] = range(len(self.forget)) if attempt == 0 else self.list_sampled_forget_rows()
-        drawn = [
-            known[number] for number in sampling.draw_forget_row_numbers(self.seed, step, attempt, len(known), size)
-        ]
+        numbers = sampling.draw_forget_row_numbers(self.seed, step, attempt, len(known), size)
+        drawn = [known[number] for number in numbers]
         if isinstance(self.forget, sampling.AlternativeAnswerRows):
             return self.forget.find_items_of_rows(drawn, step * size)
         return drawn

@@ -1,7 +1,6 @@
 """A trial's calibration (UWC): its unlearned model mixed with the target model until MU is what was asked for."""
 
 from collections.abc import Generator
-from dataclasses import asdict
 from typing import Any
 
 from trainables import benchmarks
@@ -45,8 +44,9 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
     found: list[dict[str, Any]] = []
     for share in sorted(settings.targets):
         yield {"phase": "calibration", "step": len(found) + 1, "steps": len(settings.targets)}
-        outcome = uwc.search_mixture(share, share * utility[0.0], utility, evaluate, settings)
-        found.append({**asdict(outcome), **goal_metrics(outcome.weight), "metrics": measured[outcome.weight]})
+        mixture = uwc.search_mixture(share * utility[0.0], utility, evaluate, settings)
+        weight = mixture["weight"]
+        found.append({"target": share, **mixture, **goal_metrics(weight), "metrics": measured[weight]})
     return {
         "original_model_utility": utility[0.0],
         "monotone": uwc.is_utility_monotone(utility, settings.tolerance),

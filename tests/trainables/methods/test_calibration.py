@@ -33,22 +33,22 @@ def test_a_falling_utility_is_met(goal: float, power: float) -> None:
         asked.append(weight)
         return 1 - weight**power
 
-    found = uwc.search_mixture(goal, goal, known, evaluate, SETTINGS)
-    assert len(asked) == found.evaluations <= 12
+    found = uwc.search_mixture(goal, known, evaluate, SETTINGS)
+    assert len(asked) == found["evaluations"] <= 12
     assert len(set(asked)) == len(asked)
-    low, high = found.bracket
+    low, high = found["bracket"]
     assert known[low] >= goal > known[high]
-    if found.reached:
-        assert abs(1 - found.weight**power - goal) <= 0.002
+    if found["reached"]:
+        assert abs(1 - found["weight"] ** power - goal) <= 0.002
     else:
-        assert found.evaluations == 12
+        assert found["evaluations"] == 12
         assert high - low == pytest.approx(2**-12)
     assert uwc.is_utility_monotone(known, 0.002)
 
 
 def test_a_model_above_the_goal_is_left_as_it_is() -> None:
-    found = uwc.search_mixture(0.8, 0.8, {0.0: 1.0, 1.0: 0.9}, lambda weight: 0.0, SETTINGS)
-    assert (found.weight, found.reached, found.evaluations, found.bracket) == (1.0, True, 0, (1.0, 1.0))
+    found = uwc.search_mixture(0.8, {0.0: 1.0, 1.0: 0.9}, lambda weight: 0.0, SETTINGS)
+    assert (found["weight"], found["reached"], found["evaluations"], found["bracket"]) == (1.0, True, 0, (1.0, 1.0))
 
 
 def test_of_several_brackets_the_one_that_forgets_most_is_kept_and_said() -> None:
@@ -56,9 +56,9 @@ def test_of_several_brackets_the_one_that_forgets_most_is_kept_and_said() -> Non
         return 1 - weight if weight < 0.4 else 0.2 if weight < 0.7 else 1.5 - weight if weight < 0.9 else 0.1
 
     known = {weight: bumpy(weight) for weight in (0.0, 0.5, 0.75, 1.0)}
-    found = uwc.search_mixture(0.65, 0.65, known, bumpy, SETTINGS)
-    assert found.reached
-    assert found.weight == pytest.approx(0.85, abs=0.002)
+    found = uwc.search_mixture(0.65, known, bumpy, SETTINGS)
+    assert found["reached"]
+    assert found["weight"] == pytest.approx(0.85, abs=0.002)
     assert not uwc.is_utility_monotone(known, 0.002)
 
 
