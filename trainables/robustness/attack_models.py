@@ -106,9 +106,8 @@ def attack_models_and_keep_shares(
     for name, why in left_out.items():
         cli.print_line(f"warning: {name} is left out: {why}", error=True)
     settings = {name: runner.attack_settings(name) | {"left_out": left_out.get(name)} for name in names}
-    worst = [
-        one for found in results.values() for one in found.get(attacks.SWEEP_ATTACK, {}).get("points", {}).values()
-    ]
+    sweeps = [found[attacks.SWEEP_ATTACK] for found in results.values() if attacks.SWEEP_ATTACK in found]
+    worst = [one for sweep in sweeps for one in sweep["points"].values()]
     if worst and attackers is None:
         _keep_attackers(key, worst, seed, store)
     made, given = attacks.list_recoveries(results["model"], results["target"], results.get("retain")), []

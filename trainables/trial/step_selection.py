@@ -222,10 +222,8 @@ class StepSelection:
     def _make_evaluation(self, network: Any, metrics: Metrics, rows: benchmarks.Records) -> StepEvaluation:
         target = weights_on_disk.map_tensors_to_files(self.trial.target)
         metrics["relative_change"] = weights_on_disk.compute_relative_change(network, target)
-        return {
-            "metrics": metrics,
-            "halves": benchmarks.compute_metrics_of_each_half(self.trial.benchmark, rows, self.reference),
-        }
+        halves = benchmarks.compute_metrics_of_each_half(self.trial.benchmark, rows, self.reference)
+        return {"metrics": metrics, "halves": halves}
 
     def _find_target(self) -> StepEvaluation:
         """Return the target model's evaluation: the one that the sweep made, or else one that is made here, once."""

@@ -48,11 +48,10 @@ def list_training_settings(trial: Trial) -> dict[str, Any]:
     for section in ("rectifier", "objective", "task_vector", "training", *chosen):
         value = getattr(trial, section)
         fields = value.model_dump(mode="json", exclude={"idk_fingerprint", "seeds"}) if value else {}
-        found |= {
-            path: field
-            for name, field in fields.items()
-            if (path := f"{section}.{name}") in always or field is not None
-        }
+        for name, field in fields.items():
+            path = f"{section}.{name}"
+            if path in always or field is not None:
+                found[path] = field
     return found
 
 
