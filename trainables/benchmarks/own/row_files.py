@@ -22,7 +22,7 @@ from trainables.benchmarks.own.model_answers import (
     drop_rows_near_forget,
     read_neutral_prompts,
 )
-from trainables.common.errors import InputError, suggest_name
+from trainables.common.errors import InputError, ProblemCollector, suggest_name
 from trainables.common.typed_paths import expand_home, is_file, is_folder
 from trainables.common.wording import format_count, format_row_numbers
 from trainables.config.settings import Benchmark
@@ -137,14 +137,10 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[OwnRow]]:
 
 def check_row_files(benchmark: Benchmark) -> None:
     """Raise InputError with what is wrong in every file."""
-    at, problems = benchmark.places, []
+    problems = ProblemCollector()
     for part in list_row_sources(benchmark):
-        try:
-            read_row_file(part, at[part])
-        except InputError as error:
-            problems.append(str(error))
-    if problems:
-        raise InputError("; ".join(problems))
+        problems.collect_from(read_row_file, part, benchmark.places[part])
+    problems.raise_if_any()
     forget, retain = read_training_rows(benchmark)
     if not retain:
         raise InputError("retain=auto: no neutral prompt is unlike the rows to forget; give rows: retain=FILE")
