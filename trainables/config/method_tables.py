@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 CUSTOM_METHODS_FOLDER = Path(__file__).parents[1] / "methods" / "custom"
 
 NEEDS = ("retain_loss", "frozen_model", "distributions", "reference_sums")
-"""Needs of an objective apart from the forward and backward pass on the forget rows.
+"""Needs of an objective, of files in custom/ too, apart from the forward and backward pass on the forget rows.
 
 retain_loss: such a pass on retain rows, for a term of their plain loss (where `retain_coefficient` is not 0).
 frozen_model: a copy of the target model, and its forward pass beside one with gradients on retain rows.
 distributions: both models' distributions over the vocabulary there.
 reference_sums: S_i^0, one forward pass of the target model over the forget rows that the steps draw.
-"""
-PUBLISHED_OBJECTIVE_NEEDS = ("pairs", "frozen_on_forget", "retain_multiplier")
-"""Further needs, of published objectives alone.
+
+Published objectives alone have further ones.
 
 pairs: each forget row once more with another answer, in one pass with it, another one each epoch.
 frozen_on_forget: the frozen model reads the forget rows, beside the pass that there is anyhow.
@@ -46,7 +45,7 @@ class MethodOrRectifierRow:
 
 @dataclass(frozen=True)
 class MethodRow(MethodOrRectifierRow):
-    """An objective that is trained, or a task vector. `needs`: of NEEDS and PUBLISHED_OBJECTIVE_NEEDS."""
+    """An objective that is trained, or a task vector. `needs`: those of NEEDS, and further ones."""
 
     reads: tuple[str, ...] = ()
     """The settings of `objective` that it reads."""
