@@ -79,6 +79,8 @@ class Storage:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.location = str(root)
+        """What another process opens this storage by."""
 
     def check_access(self, writable: bool) -> None:
         """Raise InputError if the storage cannot be read or, if asked, be written; then the folder is made, too."""
@@ -113,11 +115,6 @@ class Storage:
 
     def attack_results_folder(self, key: str) -> Path:
         return resolve_path_inside(self.root / "stress", key)
-
-    @property
-    def location(self) -> str:
-        """Return what another process opens this storage by."""
-        return str(self.root)
 
     def uri(self, path: Path) -> str:
         return path.as_uri()

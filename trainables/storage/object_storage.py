@@ -55,17 +55,13 @@ class ObjectStorage(Storage):
 
     def __init__(self, root: Path, uri: str, files: Any) -> None:
         super().__init__(root)
-        self.address = uri
+        self.location = uri
         self.files = files
         self.listed: dict[str, tuple[int, Any]] = {}
         self.downloaded: dict[str, tuple[int, Any]] = {}
 
-    @property
-    def location(self) -> str:
-        return self.address
-
     def uri(self, path: Path) -> str:
-        return f"{self.address.split('?')[0].rstrip('/')}/{self._name(path)}"
+        return f"{self.location.split('?')[0].rstrip('/')}/{self._name(path)}"
 
     def fetch_local_path(self, place: str) -> str:
         """Return where a path of another machine's copy lies in this one: their folders have the same name."""
@@ -82,9 +78,11 @@ class ObjectStorage(Storage):
         bucket = self.files.base_path.split("/")[0]
         with self._errors():
             ask = partial(self.files.base_fs.get_file_info, bucket)
-            found = call_within(ANSWER_TIMEOUT, f"the store at {self.address}", ask)
+            found = call_within(ANSWER_TIMEOUT, f"the store at {self.location}", ask)
         if self.files.base_fs.type_name in STORES_WITHOUT_FOLDERS and found.type == FileType.NotFound:
-            raise InputError(f"--storage: there is no bucket '{bucket}' for '{self.address}'; make it, or name another")
+            raise InputError(
+                f"--storage: there is no bucket '{bucket}' for '{self.location}'; make it, or name another"
+            )
         if writable:
             probe = f"sweeps/.probe-{uuid.uuid4().hex}"
             with self._errors():
@@ -312,7 +310,7 @@ class ObjectStorage(Storage):
         except FileNotFoundError:
             raise
         except (OSError, pyarrow.ArrowException) as error:
-            raise StoreUnreachable(_explain_failure(self.address, error)) from error
+            raise StoreUnreachable(_explain_failure(self.location, error)) from error
 
 
 def open_object_storage(uri: str) -> ObjectStorage:
