@@ -110,26 +110,25 @@ def make_rouge_scorer(*kinds: str, stemmer: bool = True, any_script: bool = Fals
     from nltk.stem.porter import PorterStemmer
     from rouge_score.rouge_scorer import RougeScorer
 
-    words = RougeAnyScriptTokenizer if any_script else RougeAsciiTokenizer
-    return RougeScorer(list(kinds), tokenizer=words(lru_cache(2**16)(PorterStemmer().stem)) if stemmer else None)
+    words = RougeTokenizer(lru_cache(2**16)(PorterStemmer().stem), any_script)
+    return RougeScorer(list(kinds), tokenizer=words if stemmer else None)
 
 
 @dataclass(frozen=True)
-class RougeAsciiTokenizer:
-    """rouge-score's words: runs of a-z and 0-9, those of more than three characters by their stem."""
+class RougeTokenizer:
+    """rouge-score's words: runs of a-z and 0-9, those of more than three characters by their stem.
+
+    `any_script`: letters, digits and their marks of any script; scripts without spaces count by the character.
+    """
 
     stem: Callable[[str], str]
+    any_script: bool
 
     def tokenize(self, text: str) -> list[str]:
         from rouge_score.tokenize import tokenize
 
-        return tokenize(text, self)
-
-
-class RougeAnyScriptTokenizer(RougeAsciiTokenizer):
-    """Words of any script, letters, digits and their marks; scripts without spaces count by the character."""
-
-    def tokenize(self, text: str) -> list[str]:
+        if not self.any_script:
+            return tokenize(text, self)
         marked = "".join(
             f" {char} " if UNSPACED_SCRIPTS.match(char) else char if char.isalnum() or category(char)[0] == "M" else " "
             for char in normalize("NFC", text.lower())

@@ -16,7 +16,7 @@ from trainables.benchmarks.measures.published import MEASURES, extraction_streng
 from trainables.benchmarks.own import kept_answers, row_scores
 from trainables.config.settings import Benchmark
 
-WORDS = metrics.RougeAnyScriptTokenizer(PorterStemmer().stem)
+WORDS = metrics.RougeTokenizer(PorterStemmer().stem, any_script=True)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
