@@ -145,7 +145,7 @@ class WeightDeleter:
             return
         benchmark, rule = self.plan.sweep.benchmark.name, self.plan.sweep.selection
         results = {key: result for key in known if (result := self.store.result(key))}
-        points = selection.list_goal_gains(results, benchmark)
+        points = selection.map_ids_to_goal_gains(results, benchmark)
         keep = set(selection.find_pareto_front_ids(points)) if self.choice == "pareto" else set()
         candidates = selection.list_candidates(results, benchmark, rule)
         best = selection.pick_best_candidate(candidates, self.utilities.get(study.split("/")[0]), rule)
@@ -156,5 +156,5 @@ class WeightDeleter:
             for key, trial in self.trials.items()
             if trial.earlier_trial_id and (self.store.result(key) or {}).get("status") not in EVALUATED_STATUSES
         }
-        for key in found & {key for key, *_ in points} - keep:
+        for key in found & points.keys() - keep:
             self.store.remove(self.store.trial(key) / WEIGHTS)

@@ -10,8 +10,6 @@ from trainables import benchmarks
 from trainables.config.settings import Selection
 from trainables.storage.file_names import EVALUATED_STATUSES
 
-TrialGoalGains = tuple[str, *tuple[float, ...]]
-"""A trial's id and its gain in each goal of the benchmark: more is better, retention is last (TOFU: FQ, MU)."""
 ResultsByKey = Mapping[str, Mapping[str, Any]]
 MIN_SHARE_TO_SHIP = 0.1
 """The share of what the target model has that a choice removes at least; less is as good as chance."""
@@ -48,20 +46,19 @@ def pick_utility(document: Mapping[str, Any], benchmark: str, chosen: Selection)
     return pick_half_metrics(document, chosen).get(benchmarks.get_benchmark(benchmark).GOALS[-1].metric)
 
 
-def list_goal_gains(results: ResultsByKey, benchmark: str) -> list[TrialGoalGains]:
-    found = (
-        (key, benchmarks.orient_goal_values(benchmark, result.get("metrics", {}))) for key, result in results.items()
-    )
-    return [(key, *gains) for key, gains in found if gains is not None]
+def map_ids_to_goal_gains(results: ResultsByKey, benchmark: str) -> dict[str, tuple[float, ...]]:
+    """Return each trial's gain in the goals of the benchmark: more is better, retention is last (TOFU: FQ, MU)."""
+    found = {key: benchmarks.orient_goal_values(benchmark, one.get("metrics", {})) for key, one in results.items()}
+    return {key: gains for key, gains in found.items() if gains is not None}
 
 
-def find_pareto_front_ids(points: Sequence[TrialGoalGains]) -> list[str]:
+def find_pareto_front_ids(points: Mapping[str, tuple[float, ...]]) -> list[str]:
     """Return the ids of the points that no other one beats: at least as good in every goal and better in one."""
-    front: list[TrialGoalGains] = []
-    for point in sorted(points, key=lambda point: point[1:], reverse=True):  # what beats a point comes before it
-        if not any(other[1:] != point[1:] and all(map(ge, other[1:], point[1:])) for other in front):
-            front.append(point)
-    return [key for key, *_ in front]
+    front: list[str] = []
+    for key in sorted(points, key=lambda key: points[key], reverse=True):  # what beats a point comes before it
+        if not any(points[other] != points[key] and all(map(ge, points[other], points[key])) for other in front):
+            front.append(key)
+    return front
 
 
 def list_candidates(results: ResultsByKey, benchmark: str, chosen: Selection) -> list[Candidate]:
@@ -177,8 +174,5 @@ def _find_fault(chosen: Candidate, target: Candidate | None, rule: Selection) ->
     removed = chosen.removal - target.removal
     if removed <= 0:
         return "nothing was removed"
-    return (
-        ""
-        if removed >= MIN_SHARE_TO_SHIP * abs(target.removal) - 1e-9
-        else f"less than {MIN_SHARE_TO_SHIP:.0%} was removed"
-    )
+    enough = removed >= MIN_SHARE_TO_SHIP * abs(target.removal) - 1e-9
+    return "" if enough else f"less than {MIN_SHARE_TO_SHIP:.0%} was removed"

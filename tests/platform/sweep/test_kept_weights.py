@@ -12,7 +12,7 @@ from platform.state.limits import KEEP_WEIGHTS_CHOICES
 from platform.sweep import chosen_trials, dry_run
 from tests.support import small_sweep
 from tests.support.starts import finish, write_evaluation, write_result
-from trainables.benchmarks.selection import TrialGoalGains, find_pareto_front_ids
+from trainables.benchmarks.selection import find_pareto_front_ids
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
 from trainables.storage.file_names import WEIGHTS
@@ -90,13 +90,13 @@ def test_a_model_that_another_goes_on_from_stays_until_that_one_is_done(
 
 @given(
     points=st.lists(st.tuples(st.sampled_from([-9.0, -3.0, 0.0]), st.sampled_from([0.0, 0.3, 0.9])), max_size=8).map(
-        lambda values: [(f"trial{k}", quality, utility) for k, (quality, utility) in enumerate(values)]
+        lambda values: {f"trial{k}": gains for k, gains in enumerate(values)}
     )
 )
-def test_front_is_what_nothing_beats(points: list[TrialGoalGains]) -> None:
+def test_front_is_what_nothing_beats(points: dict[str, tuple[float, float]]) -> None:
     front = set(find_pareto_front_ids(points))
-    for key, quality, utility in points:
-        beaten = any((q > quality and u >= utility) or (q >= quality and u > utility) for _, q, u in points)
+    for key, (quality, utility) in points.items():
+        beaten = any((q > quality and u >= utility) or (q >= quality and u > utility) for q, u in points.values())
         assert (key not in front) == beaten
     assert bool(front) == bool(points)
 
