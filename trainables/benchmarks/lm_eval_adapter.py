@@ -172,7 +172,7 @@ def evaluate_lm_eval_tasks(
     ProgressCounter("", 0)  # lm-eval reports no progress
     found, records = run_once_for_all_ranks(evaluate)
     if not all(row["finite"] for row in records):
-        raise TrialDiverged("diverged", "evaluation: the log-likelihood of a choice is not finite")
+        raise TrialDiverged("evaluation: the log-likelihood of a choice is not finite")
     return found, records
 
 

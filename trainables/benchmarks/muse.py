@@ -160,7 +160,7 @@ def aggregate_metrics(records: Records, benchmark: Benchmark, reference: float |
         found[task] = rules.scale * float(np.mean([row["rougeL_f1"] for row in records if row["task"] == task]))
     member, stranger = ([row["min_k"] for row in records if row["task"] == task] for task in PRIVLEAK_SETS)
     if not np.isfinite([*member, *stranger]).all():
-        raise TrialDiverged("diverged", "evaluation: the log-likelihood of a text is not finite")
+        raise TrialDiverged("evaluation: the log-likelihood of a text is not finite")
     if reference is None:
         reference = PUBLISHED_RETAIN_AUCS[benchmark.split.split("_")[0]] if rules.published_reference else 0.5
     auc = metrics.auc(member, stranger)

@@ -40,11 +40,10 @@ class ProblemCollector:
 
 
 class TrialDiverged(Exception):
-    """A trial that ended as a known outcome instead of a result; `kind` becomes the trial's status."""
+    """A trial that ended with numbers that are not finite: a known outcome instead of a result."""
 
-    def __init__(self, kind: str, message: str, step: int | None = None) -> None:
-        super().__init__(kind, message, step)  # what it is made from, so that Ray can carry it
-        self.kind = kind
+    def __init__(self, message: str, step: int | None = None) -> None:
+        super().__init__(message, step)  # what it is made from, so that Ray can carry it
         self.message = message
         self.step = step
 

@@ -172,7 +172,7 @@ class AttackRunner:
                 for step, metrics in self._relearn(model, one.learns, asked, lr=one.lr, seed=self.relearnings.seed):
                     made.append(one.model_dump() | {"step": step} | metrics)
         if not made:
-            raise TrialDiverged("diverged", "no relearning of the sweep left a finite model")
+            raise TrialDiverged("no relearning of the sweep left a finite model")
         return {"points": {"0": max(made, key=lambda row: row[attacks.RECOVERY_MEASURE])}, "relearnings": made}
 
     def _relearn(self, model: Model, learns: str, asked: Sequence[Row], **run: Any) -> Iterator[tuple[int, Metrics]]:
@@ -202,7 +202,7 @@ def _measure(records: Records) -> Metrics:
     found = {name: float(np.mean([row[name] for row in records])) for name in ATTACK_MEASURES}
     found["prob"] = float(np.exp(-aggregates.mean_token_losses(records, "forget", "answer")).mean())
     if not all(np.isfinite(list(found.values()))):
-        raise TrialDiverged("diverged", "the loss of a forget row is not finite")
+        raise TrialDiverged("the loss of a forget row is not finite")
     return {**found, "rows": len(records)}
 
 

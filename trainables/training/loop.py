@@ -103,7 +103,7 @@ def make_initial_state(engine: Engine, task: TrainingTask) -> TrainingState:
         others = forward_backward.compute_row_loss_sums(engine, rows, items, task, size, OTHER_ANSWER_NLL_TERM)
         state.reference = {item: state.reference[item % len(rows)] - others[item] for item in items}
     if not all(map(math.isfinite, state.reference.values())):
-        raise TrialDiverged("diverged", "the target model's loss of a forget row is not finite")
+        raise TrialDiverged("the target model's loss of a forget row is not finite")
     engine.module.train()
     return state
 
@@ -245,7 +245,7 @@ def _rectified_gradient(
     try:
         outcome = _rectify(engine, task.rectifier, products)
     except FloatingPointError as error:
-        raise TrialDiverged("diverged", f"{error} at step {step + 1}", step + 1) from error
+        raise TrialDiverged(f"{error} at step {step + 1}", step + 1) from error
     if task.observe:
         record["observed_cos_after"] = _cosine(engine, passed.observed, step)
     _check_finite(outcome.grad_norm, "gradient norm", step)
@@ -295,4 +295,4 @@ def _cosine(engine: Engine, retain: list[torch.Tensor] | None, step: int) -> flo
 
 def _check_finite(value: float, name: str, step: int) -> None:
     if not math.isfinite(value):
-        raise TrialDiverged("diverged", f"{name} is {value} at step {step + 1}", step + 1)
+        raise TrialDiverged(f"{name} is {value} at step {step + 1}", step + 1)

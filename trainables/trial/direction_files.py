@@ -160,7 +160,7 @@ def divide_rows_into_batches(rows: int, batches: int, seed: int) -> list[list[in
 
 def _check_finite(loss: float, where: str) -> None:
     if not math.isfinite(loss):
-        raise TrialDiverged("diverged", f"task vector: the loss of {where} is {loss}")
+        raise TrialDiverged(f"task vector: the loss of {where} is {loss}")
 
 
 def ensure_direction(

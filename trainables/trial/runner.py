@@ -251,7 +251,7 @@ class TrialRun:
         """Return the trial's error. On many ranks raises `failure` again, unless the trial stopped on all of them."""
         steps = len(self.record.steps)
         if isinstance(failure, TrialDiverged):
-            return {"kind": failure.kind, "message": failure.message, "step": failure.step}
+            return {"kind": "diverged", "message": failure.message, "step": failure.step}
         if is_out_of_memory(failure):
             error = {"kind": "out_of_memory", "message": errors.first_error_line(failure), "step": steps + 1}
             if self.many:  # perhaps on this rank alone: it writes, and no rank starts again if there is a result

@@ -141,7 +141,7 @@ def test_retain_gradient_that_is_not_finite_stops_as_diverged(rows: dict[str, An
 
     with pytest.raises(TrialDiverged, match="averaged retain gradient is nan at step 1") as stopped:
         train(rows, reference.Settings("ga", "gru", lr=1e-3), steps=1, rectifier=Spoiled(0.8, None))
-    assert (stopped.value.kind, stopped.value.step) == ("diverged", 1)
+    assert stopped.value.step == 1
 
 
 def test_degenerate_gradient_skips_the_step_after_drawing_again(rows: dict[str, Any]) -> None:

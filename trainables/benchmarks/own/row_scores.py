@@ -143,7 +143,7 @@ def encode_row_with_fact_labels(encoder: Encoder, said: OwnRow, row: OwnRow, whe
 def _make_record(item: EvaluationItem, losses: list[float], hits: list[bool]) -> dict[str, Any]:
     """Return the record of an item, with the losses and hits that measures read. Hits are of the answer itself."""
     if not np.isfinite(losses).all():
-        raise TrialDiverged("diverged", f"evaluation: the loss of a row of set '{item.task}' is not finite")
+        raise TrialDiverged(f"evaluation: the loss of a row of set '{item.task}' is not finite")
     return {
         "task": item.task,
         "index": item.index,

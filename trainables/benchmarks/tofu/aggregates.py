@@ -55,7 +55,7 @@ def aggregate_metrics(records: Records, dialect: Dialect, retain_ratios: metrics
     for task in ("forget", *metrics.MU_TASKS):
         losses = [mean_token_losses(records, task, kind) for kind in ("answer", "paraphrase", "perturbed")]
         if not all(np.isfinite(values).all() for values in losses):
-            raise TrialDiverged("diverged", f"evaluation: the loss of an answer of task '{task}' is not finite")
+            raise TrialDiverged(f"evaluation: the loss of an answer of task '{task}' is not finite")
         for kind, values in zip(
             ("prob", "rouge", "truth_ratio"), compute_row_scores(records, task, guard), strict=True
         ):
