@@ -25,7 +25,7 @@ import yaml
 from safetensors.torch import save_file
 
 from platform.sweep import hub_download
-from trainables.data.hub_folders import HubRequirement, fetch_pinned_folder
+from trainables.data.hub_folders import HubRequirement, find_downloaded_folder
 from trainables.storage.folder_storage import Storage
 
 LFS = (".safetensors", ".parquet")
@@ -211,7 +211,7 @@ class HubBench:
             hub_download.fetch_requirements(required, self.store)
 
     def folder(self, requirement: HubRequirement) -> Path:
-        found = fetch_pinned_folder(requirement, self.store)
+        found = find_downloaded_folder(requirement, self.store)
         assert found is not None
         return found
 

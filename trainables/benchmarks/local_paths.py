@@ -7,9 +7,10 @@ from pydantic import BaseModel
 
 from trainables import benchmarks
 from trainables.common import typed_paths
+from trainables.common.errors import InputError, first_error_line
 from trainables.config.settings import Benchmark, Model
 from trainables.config.shared_artifacts import ModelRecipe
-from trainables.data.hub_folders import HubRequirement, fetch_pinned_folder, find_hub_id_of_folder
+from trainables.data.hub_folders import HubRequirement, download_commit, find_hub_id_of_folder, read_pinned_commit
 from trainables.storage.folder_storage import Storage
 
 V = TypeVar("V")
@@ -47,6 +48,11 @@ def localize_paths(value: V, store: Storage) -> V:
 
 
 def _find_place(requirement: HubRequirement, store: Storage) -> str:
-    """Return the folder of the storage; where it has none, the hub id."""
+    """Return the folder here, fetched at the storage's commit; without one, the hub id. Raises InputError."""
     requirement = replace(requirement, id=find_hub_id_of_folder(requirement.id))
-    return str(fetch_pinned_folder(requirement, store) or requirement.id)
+    commit = read_pinned_commit(requirement, store)
+    try:
+        return requirement.id if commit is None else str(download_commit(requirement, commit))
+    except Exception as error:  # of the connection, or of what the hub answers
+        problem = f"{requirement.label} cannot be fetched: {first_error_line(error)}"
+        raise InputError(f"{requirement.field}: {problem}") from error

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from trainables.common import deadlines, typed_paths
-from trainables.common.errors import InputError, first_error_line
 from trainables.storage.folder_storage import Storage
 
 KIND_WORDS = {"models": "model", "tokenizers": "tokenizer", "datasets": "data set"}
@@ -126,17 +125,6 @@ def find_downloaded_folder(requirement: HubRequirement, store: Storage) -> Path 
         return None if pin is None else download_commit(requirement, pin, only_cached=True)
     except OSError:
         return None
-
-
-def fetch_pinned_folder(requirement: HubRequirement, store: Storage) -> Path | None:
-    """Return the folder on this machine, fetched at the storage's commit; None without one. Raises InputError."""
-    pin = read_pinned_commit(requirement, store)
-    try:
-        return None if pin is None else download_commit(requirement, pin)
-    except Exception as error:  # of the connection, or of what the hub answers
-        raise InputError(
-            f"{requirement.field}: {requirement.label} cannot be fetched: {first_error_line(error)}"
-        ) from error
 
 
 def find_commits_in_settings(value: BaseModel) -> dict[str, str]:
