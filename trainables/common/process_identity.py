@@ -7,13 +7,12 @@ from typing import Any
 
 import psutil
 
-ProcessIdentity = dict[str, Any]
-"""`host` for people, and `place`, `pid` and `born`, which together name one process."""
 START_TOLERANCE = 60.0
 """By how much the time at which a process started may seem to change when the clock is set."""
 
 
-def identify_self() -> ProcessIdentity:
+def identify_self() -> dict[str, Any]:
+    """Return `host` for people, and `place`, `pid` and `born`, which together name one process."""
     born = psutil.Process().create_time()
     return {"host": os.uname().nodename, "place": machine_id(), "pid": os.getpid(), "born": born}
 

@@ -28,7 +28,7 @@ def is_run_by_other_process_here(folder: Path) -> bool:
     return process is not None and process.get("place") == process_identity.machine_id()
 
 
-def find_other_process_of_trial(folder: Path) -> process_identity.ProcessIdentity | None:
+def find_other_process_of_trial(folder: Path) -> dict[str, Any] | None:
     """Return the other process that runs this trial, if there is one: of another machine by when it last wrote."""
     progress = atomic_files.read_json(folder / PROGRESS)
     if progress is None or (progress.get("place"), progress.get("pid")) == (process_identity.machine_id(), os.getpid()):
