@@ -118,14 +118,13 @@ def find_model_problems(benchmark: Benchmark, model: Model, name: str) -> tuple[
         warnings += _describe_generation(place, name)
         fetched = benchmark.name != "own" and not typed_paths.is_folder(benchmark.data)
         forget, retain = ([], []) if fetched else chosen.training_rows(benchmark)
-        sides = {"forget": forget, "retain": retain}
         if beyond := _find_token_beyond(tokenizer, config.get("vocab_size") or sys.maxsize, [*forget, *retain]):
             problems.append(f"{name}: {beyond}")
         if not chosen.ASKS_BY_TEMPLATE:
             return problems, warnings
         encoder = chosen.make_encoder(benchmark, tokenizer)
         positions = next((config[key] for key in POSITION_LIMIT_KEYS if isinstance(config.get(key), int)), 0)
-        for part, rows in sides.items():
+        for part, rows in (("forget", forget), ("retain", retain)):
             warnings += _describe_special_tokens(tokenizer, part, rows)
             asked = {f"{part} row {number}": row for number, row in enumerate(rows[:ROW_LIMIT], 1) if "text" not in row}
             pairs = [(row["question"], row["answer"]) for row in asked.values()]
