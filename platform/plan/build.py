@@ -23,7 +23,7 @@ from trainables.common.typed_paths import is_folder
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, ModelShape, RetainEvaluationFile
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial, hashed_settings, remove_planning_resources
-from trainables.data import idk_answers, templates
+from trainables.data import raw_rows, templates
 from trainables.data.hub_folders import HubRequirement, find_downloaded_folder
 from trainables.methods import custom, method_constants
 from trainables.robustness import attacks
@@ -90,7 +90,7 @@ def _locate_answers(sweep: Sweep) -> Sweep:
     idk = sweep.objective.idk
     if idk is None:
         return sweep
-    named = {"idk": make_path_absolute(idk), "idk_fingerprint": idk_answers.fingerprint_idk_answers(idk)}
+    named = {"idk": make_path_absolute(idk), "idk_fingerprint": raw_rows.fingerprint_idk_answers(idk)}
     return sweep.model_copy(update={"objective": sweep.objective.model_copy(update=named)})
 
 

@@ -14,7 +14,7 @@ from trainables.common.errors import InputError
 from trainables.config.method_tables import GAMMA_AND_TAU, METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluationFile
 from trainables.config.trial import Trial, check_trial_runnable, setting_has_effect
-from trainables.data import idk_answers
+from trainables.data import raw_rows
 from trainables.methods import method_constants
 
 STRATEGIES = ("grid", "paper", "optuna")
@@ -208,7 +208,7 @@ def _fix_settings(
     objective = dict(sweep.objective)
     if "idk" in row.reads:  # whose other answers are whole sentences
         training = training.model_copy(update={"targets": "rows"})
-        objective["idk_fingerprint"] = idk_answers.fingerprint_idk_answers(sweep.objective.idk)
+        objective["idk_fingerprint"] = raw_rows.fingerprint_idk_answers(sweep.objective.idk)
     elif not row.custom:
         objective |= {"idk": None, "idk_fingerprint": None}
     return {

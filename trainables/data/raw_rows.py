@@ -1,4 +1,4 @@
-"""Loads the rows of a data set, a folder or of the hub, and checks them. `field`: what messages begin with."""
+"""Loads the rows of a data set, a folder or of the hub, and answers for them. `field`: what messages begin with."""
 
 import csv
 import io
@@ -19,6 +19,8 @@ Row = dict[str, Any]
 SUFFIXES = (".json", ".jsonl", ".parquet")
 CSV_SUFFIX = ".csv"
 DEFAULT_SETTING_NAME = "benchmark.data"
+DEFAULT_IDK_ANSWERS_FILE = Path(__file__).with_name("idk.txt")
+"""Answers like "I do not know", one a line, which some objectives prefer to a forget row's own."""
 
 
 def check_if_local_folder(data: str, field: str = DEFAULT_SETTING_NAME) -> bool:
@@ -158,3 +160,26 @@ def _from_hub(data: str, config: str, revision: str | None, field: str) -> list[
             f"{field}: cannot load '{config}' of hub data set '{data}': {error}. "
             "Without a network give a folder: --set benchmark.data=DIR, or --data DIR"
         ) from error
+
+
+def read_idk_answers(place: str | None) -> tuple[str, ...]:
+    """Return the lines of a file (none: DEFAULT_IDK_ANSWERS_FILE), stripped, without empty ones and comments (#)."""
+    path = DEFAULT_IDK_ANSWERS_FILE if place is None else typed_paths.expand_home(place)
+    try:
+        lines = [line.strip() for line in read_text(path).splitlines()]
+    except (OSError, ValueError) as error:
+        shown = typed_paths.quote_path(str(place))
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise InputError(f"objective.idk: cannot read {shown}: {reason}; give a text file, an answer a line") from error
+    answers = tuple(line for line in lines if line and not line.startswith("#"))
+    if not answers:
+        raise InputError(f"objective.idk: {path} has no answer; write one a line")
+    if objects := [line for line in answers if line.startswith("{")]:
+        line = lines.index(objects[0]) + 1
+        raise InputError(f"objective.idk: {path}: write each answer as plain text, not as JSON (line {line})")
+    return answers
+
+
+def fingerprint_idk_answers(place: str | None) -> str:
+    """Name the answers, wherever their file lies. Raises InputError."""
+    return f"lines:{fingerprints.hash_json(read_idk_answers(place))[:16]}"

@@ -17,7 +17,7 @@ from trainables.common.typed_paths import expand_home
 from trainables.config.method_tables import METHODS
 from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.trial import Trial, check_trial_runnable
-from trainables.data.idk_answers import fingerprint_idk_answers, read_idk_answers
+from trainables.data.raw_rows import fingerprint_idk_answers, read_idk_answers
 from trainables.inference.padded_batch import padding_token
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.storage.atomic_files import check_folder_unchanged, read_json

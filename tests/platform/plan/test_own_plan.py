@@ -12,7 +12,7 @@ from tests.support import own_rows, tiny
 from tests.support.small_sweep import Small, plan_named
 from trainables.common.errors import InputError
 from trainables.config.settings import Calibration
-from trainables.data import idk_answers
+from trainables.data import raw_rows
 from trainables.storage.folder_storage import Storage
 from trainables.trial import setup
 
@@ -159,7 +159,7 @@ def test_content_of_the_file_is_in_the_ids_of_those_that_read_it(small: Small, s
     for method in ("idk_dpo", "idk_nll"):
         assert found[0][method] == found[2][method]
         assert len({plain[method], found[0][method], found[1][method]}) == 3
-    default = ids(small, store, f"objective.idk={idk_answers.DEFAULT_IDK_ANSWERS_FILE}")
+    default = ids(small, store, f"objective.idk={raw_rows.DEFAULT_IDK_ANSWERS_FILE}")
     assert default == plain
     chosen = (METHODS, "benchmark.split=forget05")
     hashes = [small.plan(store, *chosen, f"objective.idk={path}").hash for path in (one, other, same)]

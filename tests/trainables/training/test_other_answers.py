@@ -14,7 +14,7 @@ from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.config.settings import Objective, Resources
 from trainables.config.trial import Rectifier, Trial
-from trainables.data import idk_answers
+from trainables.data import raw_rows
 from trainables.storage.folder_storage import Storage
 from trainables.training import engine, loop, model_files, sampling
 from trainables.training.runtime import prepare_process
@@ -180,7 +180,7 @@ def test_interrupted_trials_go_on_bit_for_bit(trial_inputs: Any, idk: Path, tmp_
 
 
 def test_changed_answers_and_texts_are_refused(trial_inputs: Any, idk: Path, tmp_path: Path) -> None:
-    known = idk_answers.fingerprint_idk_answers(str(idk))
+    known = raw_rows.fingerprint_idk_answers(str(idk))
     config = trial(trial_inputs, "idk_nll", idk)
     config = config.model_copy(update={"objective": Objective(idk=str(idk), idk_fingerprint=known)})
     setup.check_inputs_unchanged(config)
