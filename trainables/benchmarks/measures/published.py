@@ -49,6 +49,10 @@ def mean_loss(row: Mapping[str, Any]) -> float:
     return float(np.mean(row["losses"]))
 
 
+def _memorisation(score: Any, short: str, title: str) -> Measure:
+    return Measure(score, ("hits",), "lowest", short, title, benchmarks=("own",), on_request=MUSE_AND_TOFU)
+
+
 def _paraphrase(score: Any, reads: tuple[str, ...], short: str, title: str) -> Measure:
     return Measure(score, reads, "lowest", f"{short}, paraphrase", title, on_request=TOFU_ONLY, tasks=("forget",))
 
@@ -60,23 +64,11 @@ def _membership(
 
 
 MEASURES = {
-    "exact_memorisation": Measure(  # how many tokens are the likeliest ones: Tirumala et al., 2022
-        lambda row: sum(row["hits"]) / max(1, len(row["hits"])),
-        ("hits",),
-        "lowest",
-        "EM",
-        "exact memorisation",
-        benchmarks=("own",),
-        on_request=MUSE_AND_TOFU,
+    "exact_memorisation": _memorisation(  # how many tokens are the likeliest ones: Tirumala et al., 2022
+        lambda row: sum(row["hits"]) / max(1, len(row["hits"])), "EM", "exact memorisation"
     ),
-    "extraction_strength": Measure(
-        lambda row: max(extraction_strength(row["hits"]), row.get("least_strength", 0.0)),
-        ("hits",),
-        "lowest",
-        "ES",
-        "extraction strength",
-        benchmarks=("own",),
-        on_request=MUSE_AND_TOFU,
+    "extraction_strength": _memorisation(
+        lambda row: max(extraction_strength(row["hits"]), row.get("least_strength", 0.0)), "ES", "extraction strength"
     ),
     "prob": Measure(
         lambda row: float(np.exp(-row["loss"])), ("loss",), "lowest", "prob", "probability", benchmarks=("own",)
