@@ -29,7 +29,6 @@ CONFIG_BY_QUESTION_TASK = {"wmdp_bio": "wmdp-bio", "wmdp_cyber": "wmdp-cyber"}
 """lm-eval's task: the configuration of its data set."""
 QUESTION_COUNTS, SUBJECT_COUNTS, QUESTION_TOKENS = (1273, 1987, 14042), (1, 1, 57), 150
 """Questions and subjects of WMDP-bio, WMDP-cyber and MMLU; tokens of a question with its choices, roughly."""
-CHOICE_COLUMNS = ("question", "choices")
 GATED_ADVICE = (
     "the bio forget corpus is gated: ask for it at https://huggingface.co/datasets/cais/wmdp-bio-forget-corpus and log "
     "in with 'hf auth login' (or set HF_TOKEN); or give a folder that holds bio-forget-corpus.jsonl "
@@ -59,7 +58,7 @@ class WmdpBenchmark(base.BenchmarkBase):
         """Raise InputError if questions are not in the columns of the hub's; `fingerprint` looks for the corpora."""
         for place, configs, field in _question_sources(benchmark):
             for config in configs:
-                raw_rows.load_rows(place, config, CHOICE_COLUMNS, field=field)
+                raw_rows.load_rows(place, config, ("question", "choices"), field=field)
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         parts = ["wmdp", "mmlu"]

@@ -88,9 +88,8 @@ class TofuBenchmark(base.BenchmarkBase):
         return EvaluationTokens(count * ANSWERS_PER_ROW * MEAN_ROW_TOKENS, count * MAX_GENERATED_TOKENS)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
-        columns = ("question", "answer")
         forget, retain = (
-            raw_rows.load_rows(benchmark.data, config, columns, benchmark.revision)
+            raw_rows.load_rows(benchmark.data, config, rows.PLAIN_COLUMNS, benchmark.revision)
             for config in self.data_configs(benchmark)[0]
         )
         return forget, retain

@@ -16,8 +16,8 @@ from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
 
 PUBLISHED_SPLITS = ("forget01", "forget05", "forget10")
-HOLDOUT_COLUMNS = ("question", "answer")
-GENERAL_COLUMNS = (*HOLDOUT_COLUMNS, "perturbed_answer")
+PLAIN_COLUMNS = ("question", "answer")
+GENERAL_COLUMNS = (*PLAIN_COLUMNS, "perturbed_answer")
 PERTURBED_COLUMNS = (*GENERAL_COLUMNS, "paraphrased_answer")
 
 
@@ -75,7 +75,7 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     """Return the rows of each task, as many as the dialect takes."""
     limit = min(filter(None, (RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
     loaded = {}
-    columns_of = {HOLDOUT_SET: HOLDOUT_COLUMNS} | dict.fromkeys(FACT_TASKS, GENERAL_COLUMNS)
+    columns_of = {HOLDOUT_SET: PLAIN_COLUMNS} | dict.fromkeys(FACT_TASKS, GENERAL_COLUMNS)
     for task, config in evaluation_configs_by_task(benchmark).items():
         columns = columns_of.get(task, PERTURBED_COLUMNS)
         loaded[task] = raw_rows.load_rows(benchmark.data, config, columns, benchmark.revision)[:limit]
