@@ -27,10 +27,9 @@ class Candidate:
 def make_candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Candidate | None:
     """Return a result as a candidate: the mean gain of the goals of removal, and that of retention; else None."""
     goals = benchmarks.get_benchmark(benchmark).GOALS
-    values = [metrics.get(goal.metric) for goal in goals]
-    if values[-1] is None:
+    if metrics.get(goals[-1].metric) is None:
         return None
-    known = [(goal, value) for goal, value in zip(goals, values, strict=True) if value is not None]
+    known = [(goal, value) for goal in goals if (value := metrics.get(goal.metric)) is not None]
     *removal, utility = (goal.make_higher_better(value) for goal, value in known)
     return Candidate(key, mean(removal) if len(removal) == len(goals) - 1 else None, float(utility))
 
