@@ -5,7 +5,7 @@ Shapes: n questions, k wrong answers each. Losses are mean negative log-likeliho
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -67,11 +67,6 @@ def forget_quality(unlearned: Array, retained: Array) -> dict[str, float]:
         "forget_quality_pvalue": pvalue,
         "forget_quality_ks": float(result.statistic),
     }
-
-
-def model_utility(parts: Mapping[str, float]) -> float:
-    """Return MU: the harmonic mean of {retain, real_authors, world_facts} x {prob, rouge, truth_ratio}."""
-    return harmonic_mean([parts[f"{task}_{kind}"] for task in MU_TASKS for kind in ("prob", "rouge", "truth_ratio")])
 
 
 def harmonic_mean(values: Sequence[float]) -> float:

@@ -52,15 +52,15 @@ def aggregate_metrics(records: Records, dialect: Dialect, retain_ratios: metrics
     """Return every number of an evaluation; `retain_ratios`: the retain model's. Raises TrialDiverged."""
     guard = EPSILON_BY_DIALECT[dialect]
     found: dict[str, float] = {}
+    kinds = ("prob", "rouge", "truth_ratio")
     for task in ("forget", *metrics.MU_TASKS):
         losses = [mean_token_losses(records, task, kind) for kind in ("answer", "paraphrase", "perturbed")]
         if not all(np.isfinite(values).all() for values in losses):
             raise TrialDiverged(f"evaluation: the loss of an answer of task '{task}' is not finite")
-        for kind, values in zip(
-            ("prob", "rouge", "truth_ratio"), compute_row_scores(records, task, guard), strict=True
-        ):
+        for kind, values in zip(kinds, compute_row_scores(records, task, guard), strict=True):
             found[f"{task}_{kind}"] = float(values.mean())
-    result: Metrics = {"model_utility": metrics.model_utility(found), **found}
+    utility = metrics.harmonic_mean([found[f"{task}_{kind}"] for task in metrics.MU_TASKS for kind in kinds])
+    result: Metrics = {"model_utility": utility, **found}
     result["forget_rows"] = sum(record["task"] == "forget" for record in records)
     if retain_ratios is None:
         return result | dict.fromkeys(("forget_quality", "forget_quality_pvalue", "forget_quality_ks"))
