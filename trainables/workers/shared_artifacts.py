@@ -11,7 +11,7 @@ from trainables.benchmarks.base import TARGET_IS_OWN_REFERENCE
 from trainables.benchmarks.local_paths import localize_paths
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common import cli, process_identity, provenance
-from trainables.config.settings import Benchmark, Model, Precision, Resources
+from trainables.config.settings import Benchmark, Model, Resources
 from trainables.config.shared_artifacts import ModelRecipe, TaskVectorRecipe, evaluation_id
 from trainables.data import raw_rows
 from trainables.inference.progress import report_progress_to
@@ -90,10 +90,15 @@ def ensure_evaluation(model: Model, benchmark: Benchmark, retain: str | None, ro
     network.to(device)
     with make_shared_progress_file(f"the reference evaluation on {on.split}", key, store) as progress:
         progress.note_event({"phase": "evaluation"})
-        budget, report = choose_process_token_budget(resources, network), progress.note_count
-        with report_progress_to(report):
-            _make_answers(network, tokenizer, subject, on, store, resources.precision, budget)
-        with report_progress_to(report):
+        budget = choose_process_token_budget(resources, network)
+        answers = Path(on.places.get(model_answers.ANSWERS_PART, store.root))  # to neutral prompts, which trials retain
+        mine = model_answers.make_answers_id(subject, on.template, resources.precision)
+        with report_progress_to(progress.note_count):
+            if answers.parent.name == mine and not store.exists(answers):
+                encoder = benchmarks.get_benchmark(on.name).make_encoder(on, tokenizer)
+                model_answers.write_answers_to_neutral_prompts(answers, network, encoder, budget)
+                atomic_files.write_recipe_file(answers.parent, {})
+                store.push(answers.parent)
             found, records = evaluation.evaluate(network, tokenizer, on, reference, token_budget=budget)
         advice = evaluation.suggest_better_template(network, tokenizer, on, found)
     atomic_files.write_parquet_rows(folder / ROWS, records)
@@ -108,19 +113,6 @@ def ensure_evaluation(model: Model, benchmark: Benchmark, retain: str | None, ro
     }
     atomic_files.write_json(folder / RESULT, result)
     store.push(folder, changing=True)
-
-
-def _make_answers(
-    network: Any, tokenizer: Any, subject: Model, on: Benchmark, store: Storage, precision: Precision, budget: int
-) -> None:
-    """Write the answers to neutral prompts that trials retain, if they are this model's and not there."""
-    file = Path(on.places.get(model_answers.ANSWERS_PART, store.root))
-    key = model_answers.make_answers_id(subject, on.template, precision)
-    if file.parent.name == key and not store.exists(file):
-        encoder = benchmarks.get_benchmark(on.name).make_encoder(on, tokenizer)
-        model_answers.write_answers_to_neutral_prompts(file, network, encoder, budget)
-        atomic_files.write_recipe_file(file.parent, {})
-        store.push(file.parent)
 
 
 def ensure_shared_direction(direction: TaskVectorRecipe, root: str, resources: Resources, micro_batch: int) -> None:
