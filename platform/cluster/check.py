@@ -72,7 +72,14 @@ def find_cluster_file_problems(file: ClusterFile) -> list[str]:
         return [*found, *_kuberay_problems(file, lines)]
     if not file.provider.get("storage"):
         found.append("provider.storage: missing; name the storage that every node sees, such as s3://BUCKET/FOLDER")
-    return [*found, *_schema_problems(file), *_port_problems(file)]
+    import jsonschema
+    import ray.autoscaler
+
+    schema = json.loads((Path(ray.autoscaler.__path__[0]) / "ray-schema.json").read_text())
+    for error in jsonschema.Draft7Validator(schema).iter_errors(file.content):
+        place = ".".join(map(str, error.absolute_path))
+        found.append(f"{place or file.path}: {error.message.replace(chr(10), ' ')}")
+    return [*found, *_port_problems(file)]
 
 
 def _line_problems(line: str) -> Iterator[str]:
@@ -83,16 +90,6 @@ def _line_problems(line: str) -> Iterator[str]:
         yield f"{name} is a secret; leave it out, whoever reads the file has it (Slurm: export it before sbatch)"
     if has_credentials(DATABASE_USER_PATTERN.sub("", line)):
         yield "an address with a user name, password or token; leave that out, whoever reads the file has it"
-
-
-def _schema_problems(file: ClusterFile) -> Iterator[str]:
-    import jsonschema
-    import ray.autoscaler
-
-    schema = json.loads((Path(ray.autoscaler.__path__[0]) / "ray-schema.json").read_text())
-    for error in jsonschema.Draft7Validator(schema).iter_errors(file.content):
-        place = ".".join(map(str, error.absolute_path))
-        yield f"{place or file.path}: {error.message.replace(chr(10), ' ')}"
 
 
 def _port_problems(file: ClusterFile) -> Iterator[str]:
