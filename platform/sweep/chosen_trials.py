@@ -145,7 +145,8 @@ class WeightDeleter:
             return
         benchmark, rule = self.plan.sweep.benchmark.name, self.plan.sweep.selection
         results = {key: result for key in known if (result := self.store.result(key))}
-        points = selection.map_ids_to_goal_gains(results, benchmark)
+        gains = {key: benchmarks.orient_goal_values(benchmark, one.get("metrics", {})) for key, one in results.items()}
+        points = {key: values for key, values in gains.items() if values is not None}
         keep = set(selection.find_pareto_front_ids(points)) if self.choice == "pareto" else set()
         candidates = selection.list_candidates(results, benchmark, rule)
         best = selection.pick_best_candidate(candidates, self.utilities.get(study.split("/")[0]), rule)

@@ -45,12 +45,6 @@ def pick_utility(document: Mapping[str, Any], benchmark: str, chosen: Selection)
     return pick_half_metrics(document, chosen).get(benchmarks.get_benchmark(benchmark).GOALS[-1].metric)
 
 
-def map_ids_to_goal_gains(results: ResultsByKey, benchmark: str) -> dict[str, tuple[float, ...]]:
-    """Return each trial's gain in the goals of the benchmark: more is better, retention is last (TOFU: FQ, MU)."""
-    found = {key: benchmarks.orient_goal_values(benchmark, one.get("metrics", {})) for key, one in results.items()}
-    return {key: gains for key, gains in found.items() if gains is not None}
-
-
 def find_pareto_front_ids(points: Mapping[str, tuple[float, ...]]) -> list[str]:
     """Return the ids of the points that no other one beats: at least as good in every goal and better in one."""
     front: list[str] = []
