@@ -19,12 +19,7 @@ from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.file_names import LOST
 from trainables.storage.folder_storage import Storage
-from trainables.storage.sweep_file import (
-    SweepFile,
-    find_sweeps_by_name,
-    map_sweep_labels_to_names,
-    read_sweep,
-)
+from trainables.storage.sweep_file import SweepFile, find_sweeps_by_name, map_sweep_labels_to_names, read_sweep
 from trainables.trial.progress import describe_shared_progress
 
 

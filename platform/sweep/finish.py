@@ -26,8 +26,7 @@ def report_end_of_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int
     """Make a start's report, which prints its tables, and print the rest; return 1 if trials or the report failed."""
     print_line("making the report")  # in a process of its own: the driver does not import the analysis
     command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
-    no_report = subprocess.run(command, cwd=provenance.CODE_ROOT, check=False).returncode
-    if no_report:
+    if no_report := subprocess.run(command, cwd=provenance.CODE_ROOT, check=False).returncode:
         again = f"python -m analysis.report {plan.name}{format_storage_option(store)}"
         print_line(f"no report; when that is mended: {again} (or with --output DIR, into another folder)")
     uri = redact(
