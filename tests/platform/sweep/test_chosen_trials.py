@@ -138,12 +138,10 @@ def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
     )
 
 
-def test_a_start_without_a_report_ends_with_status_1(
-    typed: list[str], tmp_path: Path, written: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_without_a_report_ends_with_status_1(typed: list[str], tmp_path: Path, monkeypatch: Any) -> None:
     plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
-    state = read_sweep_state(plan, store)
-    mirror = start_mlflow_mirror(manifest.write_manifest(state, store, "python -m platform.sweep own"), store)
+    sweep = manifest.write_manifest(read_sweep_state(plan, store), store, "python -m platform.sweep own")
+    mirror = start_mlflow_mirror(sweep, store)
     mirror.close()
     for status in (0, 2):
         monkeypatch.setattr(finish.subprocess, "run", lambda *a, code=status, **b: subprocess.CompletedProcess(a, code))
