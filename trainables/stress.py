@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
 from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
+from trainables.common.regular_files import read_bytes
 from trainables.config.settings import Benchmark
 from trainables.robustness import attack_models, attacks
 from trainables.storage import atomic_files
@@ -54,7 +56,11 @@ def main(
     """
     fields = {"split": split, "data": data, "template": template, "dialect": dialect, "limit": limit}
     given = {name: value for name, value in fields.items() if value is not None}
-    attackers = attacks.read_relearning_attacks(attack, "--attack") if attack else None
+    try:
+        attackers = attacks.RelearningAttackSet.model_validate_json(read_bytes(attack)) if attack else None
+    except (OSError, ValidationError) as error:
+        wrong = cli.describe_invalid_settings(error)
+        raise InputError(f"--attack: {attack}: {wrong}; a sweep writes {attacks.WORST_FILE}") from error
     wanted = [attacks.SWEEP_ATTACK] if sweep or attackers else []
     wanted += (chosen or ("" if wanted or samples else "all")).split(",")
     names = attacks.resolve_attack_names(wanted, "--attacks") if any(wanted) or not samples else []

@@ -23,10 +23,6 @@ from trainables.config.shared_artifacts import ModelRecipe, make_direction_recip
 from trainables.config.trial import Trial
 from trainables.training import memory, sampling
 
-MEMORY_ADVICE = (
-    "more ranks (--set resources.ranks=N), --set resources.precision=bf16, resources.gradient_checkpointing=true, "
-    "resources.offload_optimizer=true, resources.micro_batch=none, training.lora_rank=8"
-)
 REACHED_PEAK_SHARE, GENERATION_SHARE_OF_BANDWIDTH = 0.3, 0.5
 """The shares of a GPU's dense peak that training reaches (measured), and of its bandwidth that generation reaches."""
 CPU_CORE_RATES = {"bf16": 80e9, "fp32": 52e9, "bandwidth": 10e9, "launch": 10e-6}
@@ -88,8 +84,9 @@ def check_memory_fits(needs: Mapping[str, memory.MemoryFit]) -> None:
     raise InputError(
         f"resources: {worst['method']} with rectifier {worst['rectifier']} on {worst['split']} needs "
         f"{fit.peak.total / 1e9:.1f} GB on each rank (ZeRO {fit.stage}, micro-batch {fit.micro_batch}: {parts}), "
-        f"of a GPU {(fit.limit or 0.0) / 1e9:.1f} GB are usable{more}; take {MEMORY_ADVICE}, or GPUs of {size} GB "
-        "(--set resources.gpu_memory=GB)"
+        f"of a GPU {(fit.limit or 0.0) / 1e9:.1f} GB are usable{more}; take more ranks (--set resources.ranks=N), "
+        "--set resources.precision=bf16, resources.gradient_checkpointing=true, resources.offload_optimizer=true, "
+        f"resources.micro_batch=none, training.lora_rank=8, or GPUs of {size} GB (--set resources.gpu_memory=GB)"
     )
 
 

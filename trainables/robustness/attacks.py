@@ -4,14 +4,11 @@ The retain model under the same attack is the yardstick. Without torch: commands
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError, suggest_name
-from trainables.common.regular_files import read_bytes
 from trainables.config.settings import Benchmark, FrozenSettings
 from trainables.config.types import Positive, Seed
 from trainables.storage.atomic_files import parse_json_object
@@ -57,14 +54,6 @@ def make_relearning_grid(lr: float, seed: int) -> RelearningAttackSet:
     """Return the grid of a sweep around the learning rate that trained the target model."""
     grid = tuple(RelearningAttack(learns=one, lr=part * lr) for one in get_args(RelearnedRows) for part in RATE_FACTORS)
     return RelearningAttackSet(attackers=grid, seed=seed)
-
-
-def read_relearning_attacks(path: Path, field: str) -> RelearningAttackSet:
-    """Return the relearnings of a file. Raises InputError."""
-    try:
-        return RelearningAttackSet.model_validate_json(read_bytes(path))
-    except (OSError, ValidationError) as error:
-        raise InputError(f"{field}: {path}: {describe_invalid_settings(error)}; a sweep writes {WORST_FILE}") from error
 
 
 ATTACKS = {
