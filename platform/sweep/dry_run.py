@@ -40,15 +40,13 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
         yield f"  {study['study']:28} {study['trials']:4} {noun}  {study['done']:4} done"
     if plan.left_out:
         yield f"--only leaves out {len(plan.left_out)} of the studies, such as {plan.left_out[-1]}"
-    requests = {one: at.places["forget"] for one, at in plan.benchmarks.items() if row_files.is_request_name(one)}
-    if requests:
-        yield f"requests: {', '.join(f'{split} {Path(file).name}' for split, file in requests.items())}"
     if plan.sweep.benchmark.name == "own":
         for benchmark in dict.fromkeys(trial.benchmark for trial in plan.trials):
             forget, retain = map(len, row_files.read_training_rows(benchmark))
             most, sets = benchmark.limit or row_scores.DEFAULT_ROW_LIMIT, row_files.read_evaluation_rows(benchmark)
             asked = ", ".join(f"{min(len(rows), most)} {name}" for name, rows in sets.items() if rows)
-            yield f"rows of {benchmark.split}: {forget} to forget, {retain} to retain; measured: {asked}"
+            file = Path(benchmark.places["forget"]).name
+            yield f"rows of {benchmark.split} ({file}): {forget} to forget, {retain} to retain; measured: {asked}"
         yield f"prompt template: {plan.sweep.benchmark.template}"
     each = f"{resources.cpus} CPU, {resources.gpus:g} GPU"
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
