@@ -173,8 +173,8 @@ def run_plan_and_report(state: SweepState, store: Storage, command: str, options
     status, left = report_end_of_sweep(after.plan, store, mirror), after.number_to_run
     if left and stopper.reason:
         return max(status, _print_stop(left, stopper))
-    if left:
-        cli.print_line(f"{format_count(left, 'trial')} without a result that can be read; --resume runs them again")
+    if (unread := left - len(after.retried)) > 0:  # those that were lost are told of
+        cli.print_line(f"{format_count(unread, 'trial')} without a result that can be read; --resume runs them again")
     return int(status or left > 0)
 
 
