@@ -55,9 +55,10 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     document["typed"] = tuple(axes)
     changed = sweep
     try:
-        changed = sweep if found.found else Sweep.model_validate(document)  # without a setting others may be wrong
-    except ValidationError as error:
-        problems.append(describe_invalid_settings(error))
+        changed = Sweep.model_validate(document)
+    except ValidationError as error:  # without a setting that was mistyped others may seem to exclude each other
+        if not (found.found or problems) or all(one["type"] != "value_error" for one in error.errors()):
+            problems.append(describe_invalid_settings(error))
     if problems:
         found.found.append(f"--set: {'; '.join(problems)}")
     found.raise_if_any()
@@ -69,7 +70,9 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
         if path not in STUDY_AXIS_PATHS and checked and not read:
             found.found.append(
                 f"--set {path}={text}: an axis that no trial reads, with method {', '.join(methods)} and "
-                f"rectifier.name {', '.join(rectifiers)} (gamma: of rules other than gru with rectifier.memory=average)"
+                f"rectifier.name {', '.join(rectifiers)}"
+                + " (gamma: of rules other than gru with rectifier.memory=average)"
+                * (path == "rectifier.gamma")
             )
     found.raise_if_any()
     return changed
