@@ -9,8 +9,6 @@ from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import Axis, Sweep
 from trainables.config.settings import Benchmark, Objective, Resources, Selection, Training
 
-OPEN_UNLEARNING_METHODS = ("ga", "gd", "npo_gd", "simnpo_gd")
-"""Its GradAscent, GradDiff, NPO and SimNPO. Its RMU trains all weights, ours the matrices that RMU's authors train."""
 OPEN_UNLEARNING_SEARCH_VALUES: dict[str, Axis] = {
     "training.lr": (1e-5, 2e-5, 5e-5),
     "training.epochs": (10, 5),
@@ -25,7 +23,8 @@ def make_open_unlearning_sweep(backbone: Backbone, *, name: str, ranks: int = 1)
         title=f"TOFU on {backbone.name} with open-unlearning's models and settings",
         backbone=backbone,
         axes={
-            "method": OPEN_UNLEARNING_METHODS,
+            # GradAscent, GradDiff, NPO and SimNPO; its RMU trains all weights, ours those that RMU's authors train
+            "method": ("ga", "gd", "npo_gd", "simnpo_gd"),
             "benchmark.split": ("forget10", "forget05", "forget01"),
             **OPEN_UNLEARNING_SEARCH_VALUES,
         },

@@ -1,4 +1,4 @@
-"""Loads the rows of a data set, a folder or of the hub, and answers for them. `field`: what messages begin with."""
+"""Loads and checks rows of a folder or of the hub, and answers 'I do not know'. `field`: what messages begin with."""
 
 import csv
 import io
