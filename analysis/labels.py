@@ -181,6 +181,11 @@ def list_goals_of_benchmark(benchmark: str) -> Goals:
     return Goals(benchmark, tuple(removals), retention)
 
 
+def find_goals_of_runs(runs: pd.DataFrame) -> Goals:
+    """Return the goals of a sweep's trials, of which there is at least one."""
+    return list_goals_of_benchmark(runs["benchmark.name"].iloc[0])
+
+
 def goal_head(goal: Goal) -> str:
     """Return the head of a goal's column: `FQ ↑`, `VerbMem ↓`."""
     return goal.short + BEST_DIRECTION_ARROWS[goal.best]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.labels import Goals, format_setting_value, list_goals_of_benchmark, rank_values
+from analysis.labels import Goals, find_goals_of_runs, format_setting_value, rank_values
 from analysis.load.trials import CHOICE_VALUE_COLUMNS, STRENGTH_COLUMNS, evaluated, settings
 from trainables.benchmarks.selection import Candidate, average_over_seeds, describe_rule, pick_best_candidate
 from trainables.config.settings import Selection
@@ -46,7 +46,7 @@ def average_settings_over_seeds(runs: pd.DataFrame, rule: Selection) -> pd.DataF
     where any trial has one. `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status,
     `seeds` lists those used.
     """
-    goals = list_goals_of_benchmark(runs["benchmark.name"].iloc[0])
+    goals = find_goals_of_runs(runs)
     able = evaluated(runs) & runs["choice.utility"].notna() & runs[goals.retention.metric].notna()
     asked = able & runs["seed"].isin(rule.seeds)
     counting = runs.loc[asked if asked.any() else able]
@@ -146,7 +146,7 @@ def measure_setting_importance(runs: pd.DataFrame) -> pd.DataFrame:
     for study, found in means.groupby(STUDY_KEY_COLUMNS, sort=False):
         values = table.loc[found["configuration"]].set_axis(found.index)
         varied = values.loc[:, values.map(str).nunique() > 1]
-        for goal in list_goals_of_benchmark(runs["benchmark.name"].iloc[0]).all_goals:
+        for goal in find_goals_of_runs(runs).all_goals:
             gains: Any = goal.make_higher_better(1) * found[goal.metric].dropna()
             if len(gains) < MIN_SETTINGS_FOR_IMPORTANCE or gains.nunique() < 2:
                 continue

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import REFERENCE_LABELS, Goals, format_setting_value, list_goals_of_benchmark, takes_setting
+from analysis.labels import REFERENCE_LABELS, Goals, find_goals_of_runs, format_setting_value, takes_setting
 from analysis.load.trials import evaluated, load, references, tabulate_uwc_mixtures
 from analysis.stats import chosen_settings, significance
 from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_KEY_COLUMNS, describe_varied_settings, sort_by_study
@@ -44,7 +44,7 @@ class SweepResults:
 
     @cached_property
     def goals(self) -> Goals:
-        return list_goals_of_benchmark(self.runs["benchmark.name"].iloc[0])
+        return find_goals_of_runs(self.runs)
 
     @cached_property
     def setting_means(self) -> pd.DataFrame:

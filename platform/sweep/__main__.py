@@ -75,10 +75,9 @@ def main(
     if list_:
         sweeps = [one for each in list_sweep_names() if (one := problems.collect_from(_load_sweep, each))]
         width = max(len(one.name) for one in sweeps)
-        if as_json:
-            cli.print_line(json.dumps([{"name": one.name, "title": one.title} for one in sweeps], indent=2))
-        else:
-            cli.print_line("\n".join(f"{one.name:{width}}  {one.title}" for one in sweeps))
+        named = [{"name": one.name, "title": one.title} for one in sweeps]
+        lines = (f"{one.name:{width}}  {one.title}" for one in sweeps)
+        cli.print_line(json.dumps(named, indent=2) if as_json else "\n".join(lines))
         problems.raise_if_any()  # a file that is wrong, after those that are right
         return 0
     if name is None:
@@ -94,7 +93,7 @@ def main(
         from platform.cluster import submit
 
         return submit.run_sweep_on_cluster(sweep.name, cluster, sys.argv[1:])
-    sweep = problems.collect_from(overrides.apply_overrides, sweep, settings or set_ or [])  # `settings` None: --seeds
+    sweep = problems.collect_from(overrides.apply_overrides, sweep, settings or set_ or [])  # without wrong --seeds
     if "://" in location:  # nobody waits for a store to hear of a mistyped option
         problems.raise_if_any()
     store = problems.collect_from(_open_storage, location)

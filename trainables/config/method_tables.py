@@ -20,8 +20,7 @@ frozen_model: a copy of the target model, and its forward pass beside one with g
 distributions: both models' distributions over the vocabulary there.
 reference_sums: S_i^0, one forward pass of the target model over the forget rows that the steps draw.
 
-Published objectives alone have further ones.
-
+Of published objectives alone:
 pairs: each forget row once more with another answer, in one pass with it, another one each epoch.
 frozen_on_forget: the frozen model reads the forget rows, beside the pass that there is anyhow.
 retain_multiplier: the retain term has a pass of its own, whose gradient is kept until its weight is known.
@@ -45,7 +44,7 @@ class MethodOrRectifierRow:
 
 @dataclass(frozen=True)
 class MethodRow(MethodOrRectifierRow):
-    """An objective that is trained, or a task vector. `needs`: those of NEEDS, and further ones."""
+    """An objective that is trained, or a task vector. `needs`: those that NEEDS tells of."""
 
     reads: tuple[str, ...] = ()
     """The settings of `objective` that it reads."""

@@ -75,14 +75,12 @@ class ObjectStorage(Storage):
 
     def check_access(self, writable: bool) -> None:
         """Raise InputError if there is no such bucket, it does not answer, or it should be writable and is not."""
-        bucket = self.files.base_path.split("/")[0]
+        bucket, place = self.files.base_path.split("/")[0], self.location
         with self._errors():
             ask = partial(self.files.base_fs.get_file_info, bucket)
-            found = call_within(ANSWER_TIMEOUT, f"the store at {self.location}", ask)
+            found = call_within(ANSWER_TIMEOUT, f"the store at {place}", ask)
         if self.files.base_fs.type_name in STORES_WITHOUT_FOLDERS and found.type == FileType.NotFound:
-            raise InputError(
-                f"--storage: there is no bucket '{bucket}' for '{self.location}'; make it, or name another"
-            )
+            raise InputError(f"--storage: there is no bucket '{bucket}' for '{place}'; make it, or name another")
         if writable:
             probe = f"sweeps/.probe-{uuid.uuid4().hex}"
             with self._errors():
