@@ -31,14 +31,14 @@ VECTOR_STRENGTH_PATHS = ("task_vector.stg", "task_vector.strength")  # one metho
 
 def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     """Return the sweep with every `PATH=VALUE` set; several values or a range make an axis. Raises InputError."""
-    found = ProblemCollector()
-    items = [item for setting in settings for item in found.collect_from(_read_settings, setting) or ()]
-    pairs = [pair for item in items if (pair := found.collect_from(_split_pair, item, "--set"))]
+    problems = ProblemCollector()
+    items = [item for setting in settings for item in problems.collect_from(_read_settings, setting) or ()]
+    pairs = [pair for item in items if (pair := problems.collect_from(_split_pair, item, "--set"))]
     for value in (value for path, value in pairs if path == BACKBONE_FIELD):
-        sweep = found.collect_from(_set_backbone, sweep, value) or sweep
+        sweep = problems.collect_from(_set_backbone, sweep, value) or sweep
     document: dict[str, Any] = sweep.model_dump() | {"axes": dict(sweep.axes)}
     axes: dict[str, str] = {}
-    problems: list[str] = []
+    wrong: list[str] = []
     for path, text in ((path, text) for path, text in pairs if path != BACKBONE_FIELD):
         try:
             if path in axes and re.search(r",|\.\.", f"{axes[path]} {text}"):
@@ -50,31 +50,30 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
             if axis is None or (one and path.split(".")[0] in SWEEP_SECTIONS):
                 _set_field(document, path, text)  # trials that do not read an axis have the field, too
         except ValueError as error:
-            problems.append(str(error))
+            wrong.append(str(error))
     document["searched"] = tuple(path for path in document["searched"] if path not in axes)
     document["typed"] = tuple(axes)
     changed = sweep
     try:
         changed = Sweep.model_validate(document)
     except ValidationError as error:  # without a setting that was mistyped others may seem to exclude each other
-        if not (found.found or problems) or all(one["type"] != "value_error" for one in error.errors()):
-            problems.append(describe_invalid_settings(error))
-    if problems:
-        found.found.append(f"--set: {'; '.join(problems)}")
-    found.raise_if_any()
+        if not (problems.found or wrong) or all(one["type"] != "value_error" for one in error.errors()):
+            wrong.append(describe_invalid_settings(error))
+    if wrong:
+        problems.found.append(f"--set: {'; '.join(wrong)}")
+    problems.raise_if_any()
     methods, rectifiers = changed.axes["method"], changed.axes["rectifier.name"]
     for path, text in axes.items():
         axis = changed.axes[path]
         checked = isinstance(axis, Range) or len(axis) > 1 or path == "rectifier.gamma"  # one value of others is let by
         read = any(setting_has_effect(path, *cell, changed.axes) for cell in itertools.product(methods, rectifiers))
         if path not in STUDY_AXIS_PATHS and checked and not read:
-            found.found.append(
+            hint = " (gamma: of rules other than gru with rectifier.memory=average)" * (path == "rectifier.gamma")
+            problems.found.append(
                 f"--set {path}={text}: an axis that no trial reads, with method {', '.join(methods)} and "
-                f"rectifier.name {', '.join(rectifiers)}"
-                + " (gamma: of rules other than gru with rectifier.memory=average)"
-                * (path == "rectifier.gamma")
+                f"rectifier.name {', '.join(rectifiers)}{hint}"
             )
-    found.raise_if_any()
+    problems.raise_if_any()
     return changed
 
 

@@ -1,4 +1,4 @@
-"""Loads and checks rows of a folder or of the hub, and answers 'I do not know'. `field`: what messages begin with."""
+"""Reads and checks rows of a folder or the hub, and files of answers like "I do not know". `field`: opens messages."""
 
 import csv
 import io
