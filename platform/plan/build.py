@@ -80,7 +80,7 @@ def make_plan(
         budget=studied,
         needs=needs,
         shape=shape,
-        warnings=warnings,
+        warnings=(*warnings, *overrides.warn_of_unread_settings(sweep, spaces, strategy)),
         left_out=tuple(study for study in every if study not in {space.study for space in spaces}),
     )
 

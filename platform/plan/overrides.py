@@ -11,13 +11,14 @@ from typing import Any
 from pydantic import ValidationError
 
 import search_spaces.backbones
-from platform.plan.spaces import StudySpace, find_nearest_value, format_setting_as_typed
+from platform.plan.spaces import StudySpace, find_nearest_value, format_setting_as_typed, get_by_path
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import STUDY_AXIS_PATHS, Axis, Range, Sweep, list_allowed_axis_paths, parse_axis
 from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError, ProblemCollector, suggest_name
 from trainables.common.regular_files import parse_yaml, read_text
 from trainables.common.typed_paths import expand_home
+from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import FrozenSettings
 from trainables.config.trial import setting_has_effect
 
@@ -27,6 +28,10 @@ SWEEP_SECTIONS = {name: default for name, default in SWEEP_DEFAULTS.items() if i
 """Groups of settings of a sweep, such as `training`."""
 BACKBONE_FIELD = "backbone"  # its hub ids, template, learning rate and precision
 VECTOR_STRENGTH_PATHS = ("task_vector.stg", "task_vector.strength")  # one method has the one, another the other
+
+NEEDED_SETTINGS = {"training.lora_alpha": "training.lora_rank", "selection.rows": "training.eval_every"}
+NEEDED_SETTINGS |= dict.fromkeys(("calibration.tolerance", "calibration.evaluations"), "calibration.targets")
+"""Settings that have an effect where another one is given."""
 
 
 def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
@@ -52,7 +57,7 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
         except ValueError as error:
             wrong.append(str(error))
     document["searched"] = tuple(path for path in document["searched"] if path not in axes)
-    document["typed"] = tuple(axes)
+    document["typed"] = tuple(dict(pairs))
     changed = sweep
     try:
         changed = Sweep.model_validate(document)
@@ -62,19 +67,41 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     if wrong:
         problems.found.append(f"--set: {'; '.join(wrong)}")
     problems.raise_if_any()
-    methods, rectifiers = changed.axes["method"], changed.axes["rectifier.name"]
+    cells = [*itertools.product(changed.axes["method"], changed.axes["rectifier.name"])]
     for path, text in axes.items():
         axis = changed.axes[path]
-        checked = isinstance(axis, Range) or len(axis) > 1 or path == "rectifier.gamma"  # one value of others is let by
-        read = any(setting_has_effect(path, *cell, changed.axes) for cell in itertools.product(methods, rectifiers))
-        if path not in STUDY_AXIS_PATHS and checked and not read:
-            hint = " (gamma: of rules other than gru with rectifier.memory=average)" * (path == "rectifier.gamma")
-            problems.found.append(
-                f"--set {path}={text}: an axis that no trial reads, with method {', '.join(methods)} and "
-                f"rectifier.name {', '.join(rectifiers)}{hint}"
-            )
+        checked = isinstance(axis, Range) or len(axis) > 1 or path == "rectifier.gamma"  # of others a plan warns
+        if checked and (unread := _describe_unread_setting(path, changed, cells)):
+            problems.found.append(f"--set {path}={text}: an axis that no trial reads, {unread}")
     problems.raise_if_any()
     return changed
+
+
+def warn_of_unread_settings(sweep: Sweep, spaces: Sequence[StudySpace], strategy: str) -> list[str]:
+    """Return a line for each setting of `--set` that changes no trial of the spaces."""
+    cells, lines = [(space.fixed["method"], space.fixed["rectifier"]["name"]) for space in spaces], []
+    for path in sweep.typed:
+        needed = NEEDED_SETTINGS.get(path, path)
+        if why := _describe_unread_setting(path, sweep, cells):
+            lines.append(f"--set {path}: no trial reads it, {why}")
+        elif path.startswith("search.") and strategy != "optuna":
+            lines.append(f"--set {path}: no effect with --strategy {strategy}; optuna searches")
+        elif needed not in (path, *sweep.axes) and not get_by_path(sweep, needed):
+            lines.append(f"--set {path}: no effect without {needed}")
+    return lines
+
+
+def _describe_unread_setting(path: str, sweep: Sweep, cells: Sequence[tuple[str, str]]) -> str | None:
+    """Return with what methods and rectifiers no trial reads a setting, and which would; None if one of them does."""
+    if path in STUDY_AXIS_PATHS or any(setting_has_effect(path, *cell, sweep.axes) for cell in cells):
+        return None
+    methods, rectifiers = (", ".join(dict.fromkeys(names)) for names in zip(*cells, strict=True))
+    if path.startswith("rectifier."):
+        of = f"rectifier.name {', '.join(name for name in RECTIFIERS if setting_has_effect(path, 'ga', name))}"
+        of += " (all but gru: with rectifier.memory=average)" * (path == "rectifier.gamma")
+    else:
+        of = f"method {', '.join(name for name in METHODS if setting_has_effect(path, name, 'none'))}"
+    return f"with method {methods} and rectifier.name {rectifiers}; it is of {of}"
 
 
 def _parse_axis(path: str, text: str, sweep: Sweep) -> Axis | None:

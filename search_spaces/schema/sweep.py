@@ -198,7 +198,7 @@ class Sweep(FrozenSettings):
     searched: tuple[str, ...] = ()
     """Axes that the published setting says one value of, the sweep's own: `paper` takes that alone."""
     typed: tuple[str, ...] = ()
-    """Axes that `--set` gave: no strategy takes other values than these."""
+    """Settings that `--set` gave: no strategy takes other values of an axis."""
     published: tuple[PublishedSetting, ...] = (PublishedSetting(gamma=0.8, tau=None),)
     benchmark: settings.Benchmark = settings.Benchmark()
     objective: settings.Objective = settings.Objective()

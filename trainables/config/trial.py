@@ -176,7 +176,8 @@ def setting_has_effect(path: str, method: str, rectifier: str, axes: Mapping[str
         case "training":
             return not row.strength or name == "max_length"
         case _:
-            return path != "seed" or not row.strength or row.batched  # in other vectors nothing is random
+            random = path == "seed" and row.batched  # in other vectors nothing is random
+            return not row.strength or random or path not in ("seed", "observe")
 
 
 def check_trial_runnable(trial: Trial) -> None:
