@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from analysis import paper
-from analysis.labels import join_names
+from analysis.labels import METRIC_EXPLANATIONS, REFERENCE_LABELS, REFERENCE_NOTES, join_names
 from analysis.load.trials import find_sweep, open_storage
 from analysis.report import sections, verdict
 from analysis.report.answers import (
@@ -73,7 +73,7 @@ def build_report(
 
 def _write_single(results: SweepResults, sweep: SweepFile, folder: Path, both: bool, command: str) -> None:
     comparison = compare_rectifiers(results)
-    tradeoff, main = sections.write_tradeoff_figure(results, folder), sections.write_main_table(results, folder)
+    tradeoff, main = sections.write_tradeoff_figure(results, folder), _write_main_table(results, folder)
     ship, before_after, rows = write_own_rows_parts(results, folder)
     best = [] if ship else [verdict.describe_recommended_methods(results)]
     answer = [*filter(None, [*ship, verdict.describe_verdict(comparison)])]
@@ -112,6 +112,17 @@ def _write_single(results: SweepResults, sweep: SweepFile, folder: Path, both: b
         commands=[*sweep.commands, command],
         interactive=write_interactive_tradeoff(results, folder),
     )
+
+
+def _write_main_table(results: SweepResults, folder: Path) -> PrintedTable:
+    """Write the main table, which stands beside the picture."""
+    sheet = fill_table(make_main_layout(results), results.tidy_frame)
+    sheet.save(folder / "tables")
+    roles = set(results.models["role"])
+    others = "".join(f"; {REFERENCE_LABELS[role]}: {text}" for role, text in REFERENCE_NOTES.items() if role in roles)
+    notes = [f"{one.head}: {METRIC_EXPLANATIONS.get(one.metric, one.text)}." for one in results.goals.columns]
+    notes.append(f"Original: the target model, before unlearning{others}. —: no result.")
+    return PrintedTable(sheet.table.cells, (" ".join(notes), *sheet.table.notes))
 
 
 def _write_several(

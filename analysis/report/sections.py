@@ -12,9 +12,6 @@ from analysis.figures import changes, tradeoff, training
 from analysis.figures.style import list_measured_goals
 from analysis.labels import (
     DEFAULT_TABLE_DECIMALS,
-    METRIC_EXPLANATIONS,
-    REFERENCE_LABELS,
-    REFERENCE_NOTES,
     goal_axis_title,
     join_names,
 )
@@ -26,9 +23,9 @@ from analysis.stats.retraining_noise import compare_with_retraining_noise
 from analysis.stats.sweep_results import SweepResults, join_sweep_frames
 from analysis.tables import detail_tables, paper_tables
 from analysis.tables.detail_tables import ATTACKS_CAPTION, NOISE_CAPTION, SEEDS_CAPTION
-from analysis.tables.paper_tables import FilledTable, fill_table
+from analysis.tables.paper_tables import FilledTable
 from analysis.tables.printing import PrintedTable
-from analysis.tables.table_definitions import LAYOUTS, make_main_layout
+from analysis.tables.table_definitions import LAYOUTS
 
 MAX_UNUSABLE_TRIALS_SHOWN = 50
 IMPORTANCE_CAPTION = (
@@ -63,17 +60,6 @@ def write_tradeoff_figure(results: SweepResults, folder: Path) -> SavedFigure:
     points, goals = tradeoff.tabulate_tradeoff(results), results.goals
     words = {"x": goal_axis_title(goals.removal_goal), "y": goal_axis_title(goals.retention)}
     return save_picture(folder, "tradeoff", "tradeoff", tradeoff.draw_tradeoff(points, results.rule), points, **words)
-
-
-def write_main_table(results: SweepResults, folder: Path) -> PrintedTable:
-    """Write the main table, which stands beside the picture."""
-    sheet = fill_table(make_main_layout(results), results.tidy_frame)
-    sheet.save(folder / "tables")
-    roles = set(results.models["role"])
-    others = "".join(f"; {REFERENCE_LABELS[role]}: {text}" for role, text in REFERENCE_NOTES.items() if role in roles)
-    notes = [f"{one.head}: {METRIC_EXPLANATIONS.get(one.metric, one.text)}." for one in results.goals.columns]
-    notes.append(f"Original: the target model, before unlearning{others}. —: no result.")
-    return PrintedTable(sheet.table.cells, (" ".join(notes), *sheet.table.notes))
 
 
 def write_rectifier_figures(comparison: RectifierComparison, folder: Path) -> list[SavedFigure]:
