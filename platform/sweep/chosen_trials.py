@@ -1,4 +1,4 @@
-"""The trials that the rule chooses: their weights are kept, and they are judged, exported and attacked at the end."""
+"""The trials that the rule chooses are judged, exported and attacked at the end of a sweep."""
 
 from collections import defaultdict
 from typing import Any
@@ -13,7 +13,6 @@ from trainables.common.errors import last_line_of_error
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
 from trainables.robustness import attacks
 from trainables.storage import atomic_files
-from trainables.storage.file_names import EVALUATED_STATUSES, WEIGHTS
 from trainables.storage.folder_storage import Storage, move_to_dated_folder
 from trainables.storage.opening import format_storage_option
 
@@ -118,44 +117,3 @@ def choose_trials_of_each_study(plan: Plan, store: Storage) -> list[Trial]:
         )
         chosen += [known[one.key] for one in settings[best.key]] if best else []
     return chosen
-
-
-class WeightDeleter:
-    """Deletes weights that `--keep` does not keep as soon as a trial's end shows it, of earlier starts at once."""
-
-    def __init__(self, plan: Plan, store: Storage, choice: str) -> None:
-        self.plan, self.store, self.choice = plan, store, choice
-        self.trials = {trial.id(): trial for trial in plan.trials}
-        self.utilities = read_target_utilities(plan, store)
-        for study in plan.group_trials_by_study():
-            self.delete_weights_in_study(study)
-
-    def delete_weights_after_trial(self, trial: Trial) -> None:
-        """Delete the weights that are not kept any more, of a trial's study and of the trial that it goes on from."""
-        self.trials[trial.id()] = trial
-        self.delete_weights_in_study(trial.study())
-        if trial.earlier_trial_id:
-            self.delete_weights_in_study(self.trials[trial.earlier_trial_id].study())
-
-    def delete_weights_in_study(self, study: str) -> None:
-        """Delete the weights of a study's measured trials that `choice` does not keep."""
-        known = [key for key, trial in self.trials.items() if trial.study() == study]
-        found = {key for key in known if self.store.has_weights(key)}
-        if self.choice == "all" or not found:
-            return
-        benchmark, rule = self.plan.sweep.benchmark.name, self.plan.sweep.selection
-        results = {key: result for key in known if (result := self.store.result(key))}
-        gains = {key: benchmarks.orient_goal_values(benchmark, one.get("metrics", {})) for key, one in results.items()}
-        points = {key: values for key, values in gains.items() if values is not None}
-        keep = set(selection.find_pareto_front_ids(points)) if self.choice == "pareto" else set()
-        candidates = selection.list_candidates(results, benchmark, rule)
-        best = selection.pick_best_candidate(candidates, self.utilities.get(study.split("/")[0]), rule)
-        if best and self.choice != "none":
-            keep.add(best.key)
-        keep |= {  # those that did not end with a model, lost or failed ones, may run again
-            trial.earlier_trial_id
-            for key, trial in self.trials.items()
-            if trial.earlier_trial_id and (self.store.result(key) or {}).get("status") not in EVALUATED_STATUSES
-        }
-        for key in found & points.keys() - keep:
-            self.store.remove(self.store.trial(key) / WEIGHTS)

@@ -28,8 +28,8 @@ from platform.state.trial_outcomes import (
     read_target_utilities,
 )
 from platform.sweep import hub_download, prepare
-from platform.sweep.chosen_trials import WeightDeleter, attack_chosen_trials, print_verdicts_and_export_chosen
-from platform.sweep.trial_callback import ProgressScreen, SweepCallback, SweepProgress
+from platform.sweep.chosen_trials import attack_chosen_trials, print_verdicts_and_export_chosen
+from platform.sweep.trial_callback import ProgressScreen, SweepCallback, SweepProgress, WeightDeleter
 from platform.tracking.mirror import MlflowMirror, start_mlflow_mirror
 from trainables.common.cli import print_line
 from trainables.common.deadlines import ANSWER_TIMEOUT

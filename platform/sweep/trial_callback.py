@@ -12,16 +12,18 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
+from platform.plan.plan import Plan
 from platform.schedule.ray_session import read_trial_error
 from platform.state.limits import SweepStopper
-from platform.sweep.chosen_trials import WeightDeleter
+from platform.state.trial_outcomes import read_target_utilities
 from platform.tracking.mirror import MlflowMirror
 from trainables import benchmarks
+from trainables.benchmarks import selection
 from trainables.common.cli import escape_controls
 from trainables.common.redaction import redact
 from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
-from trainables.storage.file_names import EVALUATED_STATUSES, FAILED_STATUSES, LOST
+from trainables.storage.file_names import EVALUATED_STATUSES, FAILED_STATUSES, LOST, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.trial import record
 from trainables.trial.progress import describe_progress, format_progress_columns, read_progress
@@ -102,6 +104,47 @@ class ProgressScreen:
             told = "starting" if found is None else " | ".join(filter(None, format_progress_columns(found)))
             step, steps = (0, None) if found is None else (found["step"], found["steps"])
             self.bars.add_task(escape(label), total=steps, completed=step, said=told)
+
+
+class WeightDeleter:
+    """Deletes weights that `--keep` does not keep as soon as a trial's end shows it, of earlier starts at once."""
+
+    def __init__(self, plan: Plan, store: Storage, choice: str) -> None:
+        self.plan, self.store, self.choice = plan, store, choice
+        self.trials = {trial.id(): trial for trial in plan.trials}
+        self.utilities = read_target_utilities(plan, store)
+        for study in plan.group_trials_by_study():
+            self.delete_weights_in_study(study)
+
+    def delete_weights_after_trial(self, trial: Trial) -> None:
+        """Delete the weights that are not kept any more, of a trial's study and of the trial that it goes on from."""
+        self.trials[trial.id()] = trial
+        self.delete_weights_in_study(trial.study())
+        if trial.earlier_trial_id:
+            self.delete_weights_in_study(self.trials[trial.earlier_trial_id].study())
+
+    def delete_weights_in_study(self, study: str) -> None:
+        """Delete the weights of a study's measured trials that `choice` does not keep."""
+        known = [key for key, trial in self.trials.items() if trial.study() == study]
+        found = {key for key in known if self.store.has_weights(key)}
+        if self.choice == "all" or not found:
+            return
+        benchmark, rule = self.plan.sweep.benchmark.name, self.plan.sweep.selection
+        results = {key: result for key in known if (result := self.store.result(key))}
+        gains = {key: benchmarks.orient_goal_values(benchmark, one.get("metrics", {})) for key, one in results.items()}
+        points = {key: values for key, values in gains.items() if values is not None}
+        keep = set(selection.find_pareto_front_ids(points)) if self.choice == "pareto" else set()
+        candidates = selection.list_candidates(results, benchmark, rule)
+        best = selection.pick_best_candidate(candidates, self.utilities.get(study.split("/")[0]), rule)
+        if best and self.choice != "none":
+            keep.add(best.key)
+        keep |= {  # those that did not end with a model, lost or failed ones, may run again
+            trial.earlier_trial_id
+            for key, trial in self.trials.items()
+            if trial.earlier_trial_id and (self.store.result(key) or {}).get("status") not in EVALUATED_STATUSES
+        }
+        for key in found & points.keys() - keep:
+            self.store.remove(self.store.trial(key) / WEIGHTS)
 
 
 @dataclass(eq=False)

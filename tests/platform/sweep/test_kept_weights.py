@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from platform.state.limits import KEEP_WEIGHTS_CHOICES
-from platform.sweep import chosen_trials, dry_run
+from platform.sweep import dry_run, trial_callback
 from tests.support import small_sweep
 from tests.support.starts import finish, write_evaluation, write_result
 from trainables.benchmarks.selection import find_pareto_front_ids
@@ -41,7 +41,7 @@ def keeper(trials: list[Trial], store: Storage, choice: str, rule: Selection | N
     plan: Any = SimpleNamespace(
         sweep=sweep, trials=trials, references=[reference], group_trials_by_study=lambda: studies
     )
-    return chosen_trials.WeightDeleter(plan, store, choice)
+    return trial_callback.WeightDeleter(plan, store, choice)
 
 
 def kept(trials: list[Trial], store: Storage) -> list[int]:
