@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from trainables import benchmarks
-from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
@@ -55,7 +54,6 @@ def main(
     if store.has_result(trial.id()):
         status = (store.result(trial.id()) or {}).get("status", "damaged")
         raise InputError(f"CONFIG: trial {trial.id()} has a result already ({status}) in {folder}; {other}")
-    trial = localize_paths(trial, store)
     for event in TrialRun(trial, store, keep_weights=True).run_events():
         if event["phase"] == "training":
             cli.print_line(f"step {event['step']}/{event['steps']} loss {event['entry']['loss']:.4f}")

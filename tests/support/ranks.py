@@ -154,7 +154,6 @@ def _squares(runner: Any) -> torch.Tensor:
 
 def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
     """A whole trial with its weights kept, or its first `stop_after` steps."""
-    from trainables.benchmarks.local_paths import localize_paths
     from trainables.config.trial import Trial
     from trainables.storage.opening import open_storage_unchecked
     from trainables.trial.runner import TrialRun
@@ -163,7 +162,7 @@ def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     store = open_storage_unchecked(job["storage"])
     store.fetch_trial(wanted.id())
     dist.barrier()
-    events = TrialRun(localize_paths(wanted, store), store, keep_weights=True).run_events()
+    events = TrialRun(wanted, store, keep_weights=True).run_events()
     for event in events:
         if event["phase"] == "training" and event["step"] == job.get("stop_after"):
             del events

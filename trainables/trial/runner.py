@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from trainables import benchmarks
+from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import cli, errors, provenance
 from trainables.common.errors import InputError, RankRestartNeeded, StoreUnreachable, TrialDiverged, is_out_of_memory
 from trainables.config.shared_artifacts import make_direction_recipe
@@ -38,6 +39,7 @@ class TrialRun:
     keep_weights: bool = False
 
     def __post_init__(self) -> None:
+        self.trial = localize_paths(self.trial, self.store)
         self.folder = self.store.trial(self.trial.id())
         self.weights = self.folder / WEIGHTS if self.keep_weights else None
         self.record = TrialRecord(provenance.utc_now())

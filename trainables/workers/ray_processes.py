@@ -18,7 +18,6 @@ import ray
 from ray import tune
 
 from trainables import benchmarks
-from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError, StoreUnreachable, is_out_of_memory
 from trainables.config.settings import Benchmark, Resources, Selection
@@ -77,8 +76,7 @@ class OneRankTrialActor(tune.Trainable):
                     return make_final_report(result)
                 from trainables.trial.runner import TrialRun
 
-                trial = localize_paths(self.trial, self.store)
-                self.events = TrialRun(trial, self.store, bool(self.given.get("keep"))).run_events()
+                self.events = TrialRun(self.trial, self.store, bool(self.given.get("keep"))).run_events()
             started = time.monotonic()
             while True:
                 event = next(self.events)
@@ -169,7 +167,6 @@ def run_trial_on_one_rank(trial: Trial, location: str, keep: bool) -> None:
     cli.silence_libraries()
     store = open_storage_unchecked(location)
     shared_artifacts.fetch_once_on_each_machine(store, lambda: store.fetch_trial(trial.id()))
-    trial = localize_paths(trial, store)
     if store.result(trial.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
     from trainables.trial.runner import TrialRun

@@ -17,7 +17,6 @@ from transformers import AutoModelForCausalLM
 from tests.support import machines, ranks
 from tests.support.interrupted import alike, configuration, finish, same
 from tests.support.machines import Machine
-from trainables.benchmarks.local_paths import localize_paths
 from trainables.common.errors import InputError
 from trainables.common.fingerprints import RECIPE_FILE
 from trainables.config.settings import Resources
@@ -233,7 +232,7 @@ def test_another_machine_goes_on_from_the_last_checkpoint(
     assert not other.has_result(config.id())
     other.fetch_trial(config.id())
     assert (atomic_files.read_json(other.trial(config.id()) / "checkpoint" / "meta.json") or {})["step"] == 4
-    *_, last = TrialRun(localize_paths(config, other), other, keep_weights=True).run_events()
+    *_, last = TrialRun(config, other, keep_weights=True).run_events()
     assert last["result"]["training"]["resumed_at"] == 4
     same(undisturbed, other, config)
     kept = {name.removeprefix(f"trials/{config.id()}/") for name in machines.names(other)}
