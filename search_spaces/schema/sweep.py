@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError, field_validator, model
 
 from search_spaces.schema.backbones import Backbone
 from trainables.config import settings
-from trainables.config.method_tables import GAMMA_AND_TAU, RECTIFIERS, MethodName
+from trainables.config.method_tables import MethodName
 from trainables.config.settings import FrozenSettings
 from trainables.config.trial import Rectifier, Trial
 from trainables.config.types import Count, PathOrId, Positive, Share, ShortText
@@ -98,12 +98,6 @@ def parse_axis(path: str, axis: Any) -> Axis:
     if isinstance(axis, str) or not isinstance(axis, Sequence) or not axis:
         raise ValueError(f"{path}: write a tuple of values or Range(LOW, HIGH) (got {axis!r})")
     return tuple(parse_axis_value(path, value) for value in axis)
-
-
-def rectifier_requires_gamma_or_tau(rectifier: str, path: str) -> bool:
-    """Return whether a rectifier needs a value of gamma or tau, so that `none` is no point of its axis."""
-    section, _, name = path.rpartition(".")
-    return section == "rectifier" and name in GAMMA_AND_TAU and name in RECTIFIERS[rectifier].requires
 
 
 PAPER_GAMMA_GRID = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
