@@ -13,8 +13,7 @@ from matplotlib.lines import Line2D
 from analysis import labels
 from analysis.figures import style
 from analysis.load.trials import evaluated
-from analysis.stats.chosen_settings import SHORT_NAMES
-from analysis.stats.sweep_results import SweepResults
+from analysis.stats.sweep_results import SHORT_NAMES, SweepResults
 from trainables.common.wording import format_count
 from trainables.config.settings import Selection
 

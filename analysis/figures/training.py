@@ -13,8 +13,7 @@ from matplotlib.ticker import MultipleLocator
 from analysis.figures.style import DASHED_LINE, FIGURE_RC_PARAMS, GREY, add_legend, make_panels, marker_style
 from analysis.labels import TASK_VECTOR_METHODS, format_forget_split, format_with_rectifier, method_label, order_values
 from analysis.load.trials import read_trial_parquet
-from analysis.stats.chosen_settings import SHORT_NAMES
-from analysis.stats.sweep_results import SweepResults
+from analysis.stats.sweep_results import SHORT_NAMES, SweepResults
 from trainables.storage.file_names import STEPS
 
 STEP_COLUMNS = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_cos_after", "observed_retain_loss"]

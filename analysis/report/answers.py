@@ -14,8 +14,7 @@ import vl_convert
 from analysis.labels import DASH, REFERENCE_LABELS, describe_method, format_forget_split, goal_axis_title, rank_values
 from analysis.load.trials import evaluated, read_trial_parquet
 from analysis.report.page import Section, save_frame_as_csv
-from analysis.stats.chosen_settings import SHORT_NAMES, pick_setting_by_rule
-from analysis.stats.sweep_results import SweepResults
+from analysis.stats.sweep_results import SHORT_NAMES, SweepResults, pick_setting_by_rule
 from analysis.tables.detail_tables import tabulate_trials
 from analysis.tables.printing import PrintedTable, format_number
 from trainables.benchmarks import get_benchmark

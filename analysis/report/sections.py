@@ -17,9 +17,9 @@ from analysis.labels import (
 )
 from analysis.load.trials import CHOICE_VALUE_COLUMNS
 from analysis.report.page import SavedFigure, Section, save_frame_as_csv, save_picture
-from analysis.stats.chosen_settings import MIN_SETTINGS_FOR_IMPORTANCE, measure_setting_importance
 from analysis.stats.rectifier_comparison import RectifierComparison
 from analysis.stats.retraining_noise import compare_with_retraining_noise
+from analysis.stats.setting_importance import MIN_SETTINGS_FOR_IMPORTANCE, measure_setting_importance
 from analysis.stats.sweep_results import SweepResults, join_sweep_frames
 from analysis.tables import detail_tables, paper_tables
 from analysis.tables.detail_tables import ATTACKS_CAPTION, NOISE_CAPTION, SEEDS_CAPTION

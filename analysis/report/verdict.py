@@ -8,10 +8,9 @@ import pandas as pd
 
 from analysis import labels
 from analysis.load.trials import describe_mixed_versions, evaluated
-from analysis.stats.chosen_settings import pick_setting_by_rule
 from analysis.stats.rectifier_comparison import RectifierComparison
 from analysis.stats.significance import ALPHA, MIN_SEEDS_FOR_DIRECTION, MIN_TEST_SEEDS, RESAMPLE_COUNT
-from analysis.stats.sweep_results import SweepResults
+from analysis.stats.sweep_results import SweepResults, pick_setting_by_rule
 from analysis.tables.detail_tables import MISSING_HALF_METRICS_TEXT
 from analysis.tables.printing import format_number, format_signed_difference
 from trainables.benchmarks import selection

@@ -11,8 +11,7 @@ import pandas as pd
 from analysis.labels import DEFAULT_TABLE_DECIMALS, order_names
 from analysis.load.trials import tabulate_uwc_mixtures
 from analysis.stats import significance
-from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_KEY_COLUMNS
-from analysis.stats.sweep_results import SweepResults
+from analysis.stats.sweep_results import SHORT_NAMES, STUDY_KEY_COLUMNS, SweepResults
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import RECTIFIERS
 

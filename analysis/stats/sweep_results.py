@@ -11,18 +11,38 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import REFERENCE_LABELS, Goals, find_goals_of_runs, format_setting_value, takes_setting
-from analysis.load.trials import evaluated, load, references, tabulate_uwc_mixtures
-from analysis.stats import chosen_settings, significance
-from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_KEY_COLUMNS, describe_varied_settings, sort_by_study
+from analysis.labels import (
+    REFERENCE_LABELS,
+    Goals,
+    find_goals_of_runs,
+    format_setting_value,
+    rank_values,
+    takes_setting,
+)
+from analysis.load.trials import (
+    CHOICE_VALUE_COLUMNS,
+    STRENGTH_COLUMNS,
+    evaluated,
+    load,
+    references,
+    settings,
+    tabulate_uwc_mixtures,
+)
+from analysis.stats import significance
+from trainables.benchmarks.selection import Candidate, average_over_seeds, pick_best_candidate
 from trainables.config.settings import Selection
 from trainables.robustness.attacks import read_trial_recoveries
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import RETRAINED, SweepFile
 
+STUDY_KEY_COLUMNS = ["benchmark.split", "method", "rectifier.name"]
+SHORT_NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier"}
+SHORT_NAMES |= {f"rectifier.{name}": name for name in ("gamma", "tau")}
+"""What tidy frames and figures call the columns of `load.trials.load`."""
 TIDY_COLUMNS = list(paper.load_table("tofu_main").columns)
 SETTING_COLUMNS = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id"]
 RUNS_TABLE_NAME = "runs"
@@ -48,18 +68,18 @@ class SweepResults:
 
     @cached_property
     def setting_means(self) -> pd.DataFrame:
-        return chosen_settings.average_settings_over_seeds(self.runs, self.rule)
+        return average_settings_over_seeds(self.runs, self.rule)
 
     @cached_property
     def chosen(self) -> pd.DataFrame:
-        return chosen_settings.choose_settings(self.setting_means, self.models, self.goals, self.rule)
+        return choose_settings(self.setting_means, self.models, self.goals, self.rule)
 
     @cached_property
     def chosen_trials(self) -> pd.DataFrame:
         """Return the evaluated trials, one row for each seed, of the chosen settings, in table order."""
-        kept = evaluated(self.runs) & chosen_settings.is_reported(self.runs, self.rule)
+        kept = evaluated(self.runs) & is_reported(self.runs, self.rule)
         kept &= self.runs["configuration"].isin(self.chosen["configuration"])
-        return chosen_settings.sort_by_study(self.runs.loc[kept].sort_values("seed", kind="stable"))
+        return sort_by_study(self.runs.loc[kept].sort_values("seed", kind="stable"))
 
     @cached_property
     def bootstrapped_utilities(self) -> dict[str, significance.Array]:
@@ -81,7 +101,7 @@ class SweepResults:
         trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
         bounds = {key: significance.percentile_interval(found) for key, found in self.bootstrapped_utilities.items()}
         low, high = ([bounds.get(key, (math.nan, math.nan))[end] for key in trials["id"]] for end in (0, 1))
-        return trials.rename(columns=chosen_settings.SHORT_NAMES).reindex(columns=columns).assign(low=low, high=high)
+        return trials.rename(columns=SHORT_NAMES).reindex(columns=columns).assign(low=low, high=high)
 
     @cached_property
     def attack_recovery(self) -> pd.DataFrame:
@@ -89,14 +109,14 @@ class SweepResults:
 
         `attacked` of them; `share` is of the `n` that have one, with `share_sd`. Empty where no trial was attacked.
         """
-        study = chosen_settings.STUDY_KEY_COLUMNS
+        study = STUDY_KEY_COLUMNS
         trials, measured = self.chosen_trials[["id", *study]], ["before", "after", "target", "retain", "share"]
         rows = [{"id": key} | row for key in trials["id"] for row in read_trial_recoveries(key, self.store)]
         found = trials.merge(pd.DataFrame(rows, columns=["id", "attack", "title", "step", *measured]), on="id")
         groups = found.groupby([*study, "attack", "step", "title"], sort=False)
         means: dict[str, Any] = {name: (name, "mean") for name in measured}
         means |= {"share_sd": ("share", "std"), "n": ("share", "count"), "attacked": ("id", "size")}
-        return groups.agg(**means).reset_index().rename(columns=chosen_settings.SHORT_NAMES)
+        return groups.agg(**means).reset_index().rename(columns=SHORT_NAMES)
 
     @cached_property
     def tidy_frame(self) -> pd.DataFrame:
@@ -178,3 +198,106 @@ def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
         texts = pd.Series([format_setting_value(value) for value in found[setting]], index=found.index, dtype="str")
         found[setting] = texts.where([takes_setting(name, setting) for name in found["rectifier"]], "")
     return found
+
+
+def is_reported(runs: pd.DataFrame, rule: Selection) -> pd.Series:
+    """Return which trials are reported: all, but for those of `Selection.seeds` where their setting ran with others."""
+    fresh = ~runs["seed"].isin(rule.seeds)
+    again = set(runs.loc[fresh & evaluated(runs), "configuration"].dropna())
+    return pd.Series(fresh | ~runs["configuration"].isin(list(again)))
+
+
+def average_settings_over_seeds(runs: pd.DataFrame, rule: Selection) -> pd.DataFrame:
+    """Return one row for each configuration: mean, sd (n - 1) and n over the seeds of its trials that have a utility.
+
+    What is shown is averaged over the trials of `is_reported`, what the rule goes by over its own seeds,
+    where any trial has one. `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status,
+    `seeds` lists those used.
+    """
+    goals = find_goals_of_runs(runs)
+    able = evaluated(runs) & runs["choice.utility"].notna() & runs[goals.retention.metric].notna()
+    asked = able & runs["seed"].isin(rule.seeds)
+    counting = runs.loc[asked if asked.any() else able]
+    averages = average_over_seeds({str(key): _candidates(trials) for key, trials in counting.groupby("configuration")})
+    choice = pd.DataFrame(averages, columns=["key", "removal", "utility"]).set_index("key").astype(float)
+    choice.columns = CHOICE_VALUE_COLUMNS
+    reported = is_reported(runs, rule)
+    runs, able = runs.loc[reported], able & reported
+    shown = list(dict.fromkeys([*goals.metrics, goals.removal_goal.metric]))
+    stats = {"": "mean", "_sd": "std", "_n": "count"}
+    averaged = {f"{metric}{end}": (metric, stat) for metric in shown for end, stat in stats.items()}
+    groups = runs.loc[able].sort_values("seed", kind="stable").groupby([*STUDY_KEY_COLUMNS, "configuration"])
+    rows = groups.agg(
+        id=("id", "min"),
+        gamma=("rectifier.gamma", "first"),
+        tau=("rectifier.tau", "first"),
+        strength=("strength", "first"),
+        seeds=("seed", _texts),
+        chosen_step=("chosen_step", _texts),
+        n=("id", "size"),
+        **averaged,
+        relative_change=("relative_change", "mean"),
+    )
+    planned = runs["configuration"].value_counts()
+    found = rows.reset_index().assign(planned=lambda frame: frame["configuration"].map(planned))
+    return found.join(choice, on="configuration")
+
+
+def _candidates(rows: pd.DataFrame) -> list[Candidate]:
+    return [
+        Candidate(key, None if math.isnan(removal) else removal, utility)
+        for key, removal, utility in zip(rows["id"], rows["choice.removal"], rows["choice.utility"], strict=True)
+    ]
+
+
+def _texts(numbers: pd.Series) -> str:
+    return ", ".join(f"{number:g}" for number in numbers.dropna())
+
+
+def choose_settings(means: pd.DataFrame, references: pd.DataFrame, goals: Goals, rule: Selection) -> pd.DataFrame:
+    """Return the configuration of `average_settings_over_seeds` that the rule chooses of every study, in table order.
+
+    Adds `choice.original` and `original` (the original model's utility on the rows that are chosen on, and reported),
+    `bar` (the share of it that is to be kept; NaN where it is not known or 0), `kept` and `settings` (their number).
+    """
+    configurations = means.copy()
+    originals = references.loc[references["role"] == "original"].set_index("split")
+    models = originals.reindex(configurations["benchmark.split"])
+    configurations["choice.original"] = original = models["choice.utility"].to_numpy(dtype=float)
+    configurations["bar"] = rule.share * np.where(original > 0, original, np.nan)
+    configurations["original"] = models[goals.retention.metric].to_numpy(dtype=float)
+    configurations["kept"] = configurations["choice.utility"] >= configurations["bar"]
+    configurations = configurations.dropna(subset=["choice.utility"])  # none of its trials has a seed that is chosen on
+    studies = configurations.groupby(STUDY_KEY_COLUMNS)
+    configurations["settings"] = studies["id"].transform("size")
+    chosen = [pick_setting_by_rule(study, rule) for _, study in studies]
+    return sort_by_study(pd.concat(chosen) if chosen else configurations)
+
+
+def pick_setting_by_rule(study: pd.DataFrame, rule: Selection) -> pd.DataFrame:
+    """Return the row of `study` that the rule picks. `choice.original`: the target model's utility, NaN if unknown."""
+    chosen = pick_best_candidate(_candidates(study), study["choice.original"].iloc[0], rule)
+    return study.loc[study["id"] == (chosen.key if chosen else None)]
+
+
+def sort_by_study(frame: pd.DataFrame) -> pd.DataFrame:
+    """Sort by split, then by the order of methods and of rectifiers in `labels`."""
+    return frame.sort_values(STUDY_KEY_COLUMNS, key=rank_values, kind="stable", ignore_index=True)
+
+
+def list_varied_settings(runs: pd.DataFrame) -> list[str]:
+    """Return the settings, besides gamma, tau and a task vector's strength, that differ within at least one study."""
+    table = settings(runs).map(str)
+    if table.empty:
+        return []
+    known = {*STUDY_KEY_COLUMNS, "rectifier.gamma", "rectifier.tau", *STRENGTH_COLUMNS}
+    studies = table.groupby([column for column in STUDY_KEY_COLUMNS if column in table])
+    return [column for column in table if column not in known and max(studies[column].nunique()) > 1]
+
+
+def describe_varied_settings(runs: pd.DataFrame) -> dict[str, str]:
+    """Return by configuration the settings of `list_varied_settings` and their values: `training.lr=0.01, seed=5`."""
+    columns = list_varied_settings(runs)
+    rows = settings(runs).reindex(columns=columns)
+    texts = [", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True)) for row in rows.to_numpy()]
+    return dict(zip(rows.index, texts, strict=True))

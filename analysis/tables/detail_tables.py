@@ -14,9 +14,8 @@ from analysis.labels import (
     join_names,
     method_label,
 )
-from analysis.stats.chosen_settings import SHORT_NAMES, STUDY_KEY_COLUMNS, list_varied_settings
 from analysis.stats.significance import KS_COLUMNS, ROW_RESAMPLE_COUNT
-from analysis.stats.sweep_results import SweepResults
+from analysis.stats.sweep_results import SHORT_NAMES, STUDY_KEY_COLUMNS, SweepResults, list_varied_settings
 from analysis.tables.printing import format_number
 from trainables.storage.file_names import EVALUATED_STATUSES
 

@@ -9,8 +9,8 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from analysis.labels import REFERENCE_LABELS, MetricColumn, method_label
-from analysis.stats.chosen_settings import describe_report_rule
 from analysis.stats.sweep_results import SweepResults
+from trainables.benchmarks.selection import describe_rule
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,14 @@ def find_or_make_uwc_layout(method: str) -> Layout:
 
 def make_main_layout(results: SweepResults) -> Layout:
     """Return the layout of a report's main table: one row for each method and under it those with a rectifier."""
+    goals = results.goals
+    removal = f"removal ({goals.removal_goal.short}{', less is more' if goals.removal_goal.best == 'lowest' else ''})"
+    shown = describe_rule(results.rule, removal, goals.retention.short)
+    seeds = "Trials that differ only in the seed are averaged before the choice."
     return Layout(
         table="main",
         caption="Main table",
-        measures=results.goals.columns,
+        measures=goals.columns,
         references=tuple(REFERENCE_LABELS),
-        notes=(describe_report_rule(results.goals, results.rule),),
+        notes=(f"Shown of each split, method and rectifier: {shown}. {seeds}",),
     )

@@ -12,7 +12,7 @@ from analysis import runs
 from analysis.load import trials as loaded
 from analysis.load.trials import describe_mixed_versions
 from analysis.report.verdict import list_verdict_caveats
-from analysis.stats import chosen_settings
+from analysis.stats import sweep_results
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, SweepResults, make_sweep, write_sweep, write_trial
 from trainables.common.errors import InputError
@@ -63,7 +63,7 @@ def test_of_a_trial_with_and_without_calibration_one_counts(
     expected = [trial for trial in (first, "other", second, "slow", "unborn", "unknown") if trial != left]
     assert trials["id"].tolist() == expected
     assert len(set(trials["configuration"].dropna())) == 2
-    means = chosen_settings.average_settings_over_seeds(trials, Selection())
+    means = sweep_results.average_settings_over_seeds(trials, Selection())
     seeds = 2 if "mu" in {"mixed": mixed, "plain": plain}[counts] else 1
     assert sorted(means["n"]) == [1, seeds]
     assert sorted(means["planned"]) == [1, 2]

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis import report
-from analysis.stats import chosen_settings
-from analysis.tables import detail_tables
+from analysis.tables import detail_tables, table_definitions
 from tests.support import sweep_store
 from tests.support.benchmark_store import SAME_ROWS, main_rows, metrics, write_store
 from tests.support.sweep_store import GRU, NONE, SweepResults, make_sweep, read, write, write_sweep, write_trial
@@ -96,7 +95,7 @@ def test_the_rule_of_the_sweep_chooses(tmp_path: Path, rule: dict[str, Any], gam
     assert results.rule == Selection(**rule)
     chosen = detail_tables.tabulate_chosen_settings(results).set_index("Method")
     assert chosen.loc["GA w/ GRU", "gamma"] == gamma
-    assert words in chosen_settings.describe_report_rule(results.goals, results.rule)
+    assert words in table_definitions.make_main_layout(results).notes[0]
 
 
 def test_chosen_steps_and_trials_that_ended_early_are_shown(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from analysis import runs
 from analysis.report import verdict
-from analysis.stats import chosen_settings, significance
+from analysis.stats import setting_importance, significance
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.sweep_results import SweepResults
 from tests.support.sweep_store import GRU, NONE, make_sweep, read, write_sweep, write_trial
@@ -139,7 +139,7 @@ def make_runs(store: Path, count: int, failed: int = 0) -> pd.DataFrame:
 
 
 def test_the_setting_that_decides_a_goal_has_most_of_its_importance(tmp_path: Path) -> None:
-    found = chosen_settings.measure_setting_importance(make_runs(tmp_path, 30))
+    found = setting_importance.measure_setting_importance(make_runs(tmp_path, 30))
     for metric, decides in (("forget_quality", "training.lr"), ("model_utility", "rectifier.gamma")):
         rows = found.loc[found["metric"] == metric]
         shares = dict(zip(rows["setting"], rows["importance"], strict=True))
@@ -151,4 +151,6 @@ def test_the_setting_that_decides_a_goal_has_most_of_its_importance(tmp_path: Pa
 
 @pytest.mark.parametrize(("count", "failed", "settings"), [(9, 0, set()), (14, 5, set()), (15, 5, {10}), (3, 3, set())])
 def test_few_settings_and_failures_say_nothing(tmp_path: Path, count: int, failed: int, settings: set[int]) -> None:
-    assert set(chosen_settings.measure_setting_importance(make_runs(tmp_path, count, failed))["settings"]) == settings
+    assert (
+        set(setting_importance.measure_setting_importance(make_runs(tmp_path, count, failed))["settings"]) == settings
+    )
