@@ -37,20 +37,6 @@ LLAMA_1B_SIZES, TINY_LLAMA_SIZES = (128256, 2048, 8192, 16, 32, 8, True, 1024), 
 SPLIT = "forget05"
 GRU_BYTES_PER_PARAMETER = 20
 """Of a parameter, which GRU moves in a step in bf16: average 10, products 6, what the optimizer reads 4."""
-README_TABLE_ROWS = {
-    "plain_seconds": ("plain step{how}, {parameters:,} parameters, {tokens_per_step:,} tokens", "{:.3f} s"),
-    "utilisation": ("of it, share of the dense bf16 peak", "{:.1%}"),
-    "ratio": ("rectified (GRU) over plain step{how}", "{:.2f}"),
-    "planned_over_peak": ("planned over measured peak memory", "{:.2f}"),
-    "left_bytes": ("left when both are closed", "{:,} bytes"),
-    "evaluation_seconds": ("evaluation of {evaluation_rows} rows by it, each to its limit", "{:.1f} s"),
-    "process_seconds": ("trial of {model} on forget05, NPO with GRU, its process as a whole", "{:.1f} s"),
-    "first_work_seconds": ("from a sweep's command to its first work", "{:.1f} s"),
-    "warm_seconds": ("the sweep's second trial of {model}", "{:.1f} s"),
-    "ratio_of_peer": ("evaluation by open-unlearning over ours", "{:.2f}"),
-    "tests": ("tests that need a GPU", "{}"),
-}
-"""Lines of README's table by the key of the rows that have each: what it is, and how its value is written."""
 
 
 def make_random_llama(options: argparse.Namespace) -> tuple[Any, torch.device]:
@@ -180,7 +166,6 @@ MEASUREMENTS |= {"peers": compare_with_open_unlearning, "tests": run_tests}
 
 def main(arguments: list[str] | None = None) -> None:
     parser = _script.make_parser(__doc__)
-    parser.add_argument("--table", type=Path, metavar="FILE", help="print README's table of what --json wrote, and end")
     parser.add_argument("--quick", action="store_true", help="a rehearsal on the CPU, with a tiny model")
     parser.add_argument("--minutes", type=float, default=8, help="in all (default 8)")
     parser.add_argument("--parts", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS), help="these alone")
@@ -192,15 +177,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--open-unlearning", type=Path, metavar="DIR", help="a checkout of it, for bench/peers.py")
     parser.add_argument("--python", type=Path, metavar="PY", help="of an environment with what that needs")
     options = parser.parse_args(arguments)
-    if options.table:
-        rows = json.loads(options.table.read_text(encoding="utf-8"))
-        origin = f"{rows[0]['device']}, torch {rows[0]['versions']['torch']}, commit {rows[0]['commit'][:8]}"
-        lines = [f"| {origin} | |", "|---|--:|"]
-        for key, (label, form) in README_TABLE_ROWS.items():
-            known = [row for row in rows if row.get(key) is not None]
-            lines += [f"| {label.format(**{'how': ''} | row)} | {form.format(row[key])} |" for row in known]
-        print("\n".join(lines))
-        return
     if not options.quick and not torch.cuda.is_available():
         parser.exit(2, "error: no CUDA device here; rehearse on the CPU with: python bench/gpu.py --quick\n")
     if options.quick:

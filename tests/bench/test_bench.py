@@ -13,7 +13,7 @@ import pytest
 
 import bench
 from bench import gpu
-from tests.support import pages, shrunk_sweeps
+from tests.support import shrunk_sweeps
 from tests.support.environment import clean_environment, type_settings
 from trainables.data import fictional
 
@@ -83,11 +83,3 @@ def test_a_part_that_fails_or_takes_too_long_is_told(tmp_path: Path, monkeypatch
         ("third", None),
     ]
     assert (found[0]["before"], found[3]["after"]) == (1, 3)
-
-
-def test_the_table_of_the_readme_is_that_of_its_file(capsys: pytest.CaptureFixture[str]) -> None:
-    """Figures are spelled as measured: 0.302 of the peak is 30.2%."""
-    gpu.main(["--table", str(Path(bench.__path__[0]) / "h100.json")])
-    table = capsys.readouterr().out
-    assert "| of it, share of the dense bf16 peak | 30.2% |" in table.splitlines()
-    assert table in pages.read("bench/README.md")
