@@ -159,11 +159,6 @@ def list_known_trials(spaces: Iterable[StudySpace], sweep: Sweep, strategy: str)
     )
 
 
-def _requires_value(rectifier: str, path: str) -> bool:
-    """Return whether a rectifier needs a value of a setting, so that `none` is no point of its axis."""
-    return path in {f"rectifier.{name}" for name in RECTIFIERS[rectifier].requires}
-
-
 def _make_space(
     sweep: Sweep, strategy: str, study: tuple[str, str, str], benchmarks: dict[str, Benchmark], models: ModelsBySplit
 ) -> StudySpace | None:
@@ -183,7 +178,7 @@ def _make_space(
     }
     published = _apply_published(sweep, strategy, study, axes)
     for path, axis in axes.items():
-        if not isinstance(axis, Range) and _requires_value(rectifier, path):
+        if not isinstance(axis, Range) and path.removeprefix("rectifier.") in RECTIFIERS[rectifier].requires:
             axes[path] = tuple(value for value in axis if value is not None)
     if () in axes.values():
         return None
@@ -255,7 +250,7 @@ def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], a
     else:
         found = {path: getattr(choice, name) for name in GAMMA_AND_TAU if (path := f"rectifier.{name}") in axes}
     for path, value in list(found.items()):
-        if _requires_value(rectifier, path) and value is None:
+        if path.removeprefix("rectifier.") in RECTIFIERS[rectifier].requires and value is None:
             found.pop(path)
             continue
         if path in sweep.typed:

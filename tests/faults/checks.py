@@ -27,22 +27,17 @@ def outcome(done: Round, base: Storage, uri: str | None = None) -> dict[str, lis
     lost = sorted(expected - finished)
     if sorted(listed) != sorted(expected):
         lost.append(f"the sweep's file lists {len(listed)} trials, {len(set(listed))} different ones")
+    before = {name: content for name, content in done.before.items() if json.loads(content)["status"] == "finished"}
+    rewritten = sorted(name for name in before.keys() - done.again if after.get(name) != before[name])
     found = {
         "lost": lost,
-        "doubled": [*sorted(after.keys() - expected), *rewritten(done), *twice(done.watch, done.again)],
+        "doubled": [*sorted(after.keys() - expected), *rewritten, *twice(done.watch, done.again)],
         "other numbers": differences(store, base, expected & finished),
         "MLflow differs": list(mirrored(store, uri)),
         "restarted": restarted(done),
         "litter": litter(store),
     }
     return {count: names for count, names in found.items() if names}
-
-
-def rewritten(done: Round) -> list[str]:
-    """Trials that had finished when the fault came, and whose result is another one now."""
-    before = {name: content for name, content in done.before.items() if json.loads(content)["status"] == "finished"}
-    after = done.results()
-    return sorted(name for name in before.keys() - done.again if after.get(name) != before[name])
 
 
 def litter(store: Storage) -> list[str]:

@@ -20,17 +20,13 @@ def overlapping(figure: Figure) -> list[tuple[str, str]]:
     with mpl.rc_context(FIGURE_RC_PARAMS):
         figure.draw_without_rendering()
         boxes = [(text.get_text(), text.get_window_extent()) for text in texts(figure)]
-    found = [(one, other) for (one, a), (other, b) in combinations(boxes, 2) if _meet(a, b)]
+    pairs = [(one, other, Bbox.intersection(a, b)) for (one, a), (other, b) in combinations(boxes, 2)]
+    found = [(one, other) for one, other, both in pairs if both and min(both.width, both.height) > SLACK]
     width, height = figure.bbox.size
     for text, box in boxes:
         if box.x0 < -SLACK or box.y0 < -SLACK or box.x1 > width + SLACK or box.y1 > height + SLACK:
             found.append((text, "edge"))
     return found
-
-
-def _meet(a: Bbox, b: Bbox) -> bool:
-    wide = min(a.x1, b.x1) - max(a.x0, b.x0)
-    return wide > SLACK and min(a.y1, b.y1) - max(a.y0, b.y0) > SLACK
 
 
 def texts(figure: Figure) -> list[Text]:
