@@ -202,16 +202,10 @@ def rehearse_slurm(lab: Lab) -> None:
     lab.hosts("start", 1)
     with step("no node runs Ray or has its folder any more"):
         wait_until(180, "Ray's processes end", lambda: not judge.ray_processes(lab))
-        require(not (rest := list_job_folders(lab)), f"left on the nodes: {rest}")
-
-
-def list_job_folders(lab: Lab) -> list[Path]:
-    """Return what jobs have left in the nodes' own /tmp."""
-    found = []
-    for host in range(COUNT):
-        pids = subprocess.run(["ip", "netns", "pids", f"{lab.name}-{host}"], capture_output=True, text=True).stdout
-        found += Path("/proc", pids.split()[-1], "root", "tmp").glob("ray-*")
-    return found
+        listed = [["ip", "netns", "pids", f"{lab.name}-{host}"] for host in range(COUNT)]
+        pids = [subprocess.run(one, capture_output=True, text=True).stdout.split()[-1] for one in listed]
+        left = [folder for pid in pids for folder in Path("/proc", pid, "root", "tmp").glob("ray-*")]
+        require(not left, f"left on the nodes: {left}")
 
 
 def make_lab(shared: Path) -> Lab:

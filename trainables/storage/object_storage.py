@@ -186,8 +186,11 @@ class ObjectStorage(Storage):
         if f"{name}/{COMPLETE_FOLDER_MARK}" not in found:
             self._get(name)
             return
-        with write_folder(path) as staging:
-            _for_each(lambda each: self._get(each, staging / each.removeprefix(f"{name}/")), found)
+        places = {each: each.removeprefix(f"{name}/") for each in found}
+        with contextlib.suppress(FileNotFoundError), write_folder(path) as staging:
+            _for_each(lambda each: self._get(each, staging / places[each]), found)
+            if not all((staging / place).exists() for place in places.values()):
+                raise FileNotFoundError(f"{path}: a part of it was removed meanwhile")
             shutil.rmtree(path, ignore_errors=True)  # single files of it
 
     def push(self, path: Path, *, changing: bool = False) -> None:

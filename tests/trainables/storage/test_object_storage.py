@@ -78,7 +78,7 @@ def test_a_trial_cut_off_while_it_is_sent_has_no_result_elsewhere(
     assert (here.has_result("a1"), there.has_result("a1")) == (True, False)
 
 
-def test_a_folder_appears_whole(machine: Machine) -> None:
+def test_a_folder_appears_whole(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = machine("here"), machine("there")
     order = record_puts(here)
     atomic_files.write_recipe_file(write_folder(here.model("m"), "config.json", "parts/weights.safetensors"), {})
@@ -89,6 +89,10 @@ def test_a_folder_appears_whole(machine: Machine) -> None:
     assert not there.model("m").exists()  # half a folder is none
     there.read_json(there.model("m") / "config.json")  # and a file of it is no folder
     here.push(here.model("m"))
+    with monkeypatch.context() as patched:
+        patched.setattr(there, "_list", lambda name: here._list(name) | {f"{name}/removed.txt": (1, None)})
+        there.fetch(there.model("m"))
+    assert not (there.model("m") / ".complete").exists()  # a part went after it was listed
     there.fetch(there.model("m"))
     assert (there.model("m") / "parts/weights.safetensors").read_text() == "what parts/weights.safetensors holds"
     there.download_sweeps_and_results()
