@@ -45,7 +45,7 @@ def call_within(seconds: float, what: str, call: Callable[[], T]) -> T:
 
 
 def check_server_responds(url: str, name: str, advice: str) -> None:
-    """Raise InputError if a server gives no answer, or one of 500 and above; of other problems its client tells."""
+    """Raise InputError if a server gives no answer, or one that it cannot now; of other problems its client tells."""
     scheme, _, rest = url.partition("://")
     url = f"{scheme}://{rest.rpartition('@')[2]}"  # urllib takes no user and password
     try:
@@ -53,7 +53,7 @@ def check_server_responds(url: str, name: str, advice: str) -> None:
     except TimeoutError as error:
         raise InputError(f"{error}; {advice}") from error
     except (OSError, ValueError, HTTPException) as error:
-        if getattr(error, "code", 0) >= 500:
+        if getattr(error, "code", 0) in (500, 502, 503, 504):
             raise InputError(f"{name} at {url} answers {error}; {advice}") from error
 
 

@@ -14,12 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pyarrow
 from pyarrow.fs import FileSelector, FileSystem, FileType, SubTreeFileSystem
 
 from trainables.common import cli
-from trainables.common.deadlines import ANSWER_TIMEOUT, call_within
+from trainables.common.deadlines import ANSWER_TIMEOUT, call_within, check_server_responds
 from trainables.common.errors import InputError, StoreUnreachable
 from trainables.common.redaction import has_credentials
 from trainables.storage.atomic_files import ensure_folder, replace_file, write_folder
@@ -76,6 +77,12 @@ class ObjectStorage(Storage):
     def check_access(self, writable: bool) -> None:
         """Raise InputError if there is no such bucket, it does not answer, or it should be writable and is not."""
         bucket, place = self.files.base_path.split("/")[0], self.location
+        query = parse_qs(place.partition("?")[2])
+        server = query.get("endpoint_override", [os.environ.get("AWS_ENDPOINT_URL")])[0]
+        if server and self.files.base_fs.type_name == "s3":
+            # first: pyarrow lets no process end, by Ctrl-C neither, that waits for an answer to it
+            server = server if "://" in server else f"{query.get('scheme', ['https'])[0]}://{server}"
+            check_server_responds(server, f"--storage {place}: the store", LOGIN_ADVICE)
         with self._errors():
             ask = partial(self.files.base_fs.get_file_info, bucket)
             found = call_within(ANSWER_TIMEOUT, f"the store at {place}", ask)

@@ -1,12 +1,17 @@
 """Storages elsewhere: what is seen of them, when, and by whom. Against a local server that speaks S3."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import boto3
 import pytest
 
 from tests.support import machines
+from tests.support.environment import ROOT, clean_environment
 from tests.support.machines import Machine, delete, names, record_puts, write_folder, write_trial
+from tests.support.strange_server import serve_strangely
 from trainables.benchmarks.local_paths import localize_paths
 from trainables.common.errors import InputError, StoreUnreachable
 from trainables.config.settings import Benchmark, Model, RetainEvaluationFile
@@ -102,6 +107,17 @@ def test_a_folder_appears_whole(machine: Machine, monkeypatch: pytest.MonkeyPatc
     count = len(order)
     here.push(here.model("m"))
     assert len(order) == count
+
+
+def test_ctrl_c_ends_a_command_at_a_store_that_does_not_answer(tmp_path: Path) -> None:
+    """pyarrow lets no process end that waits for an answer to it: 99 s went by."""
+    with serve_strangely("silent") as (server, asked):
+        environment = clean_environment(AWS_ENDPOINT_URL=f"http://{server}", UNLEARN_CACHE=str(tmp_path))
+        command = [sys.executable, "-m", "platform.status", "own", "--storage", "s3://bucket/runs"]
+        process = subprocess.Popen(command, cwd=ROOT, env=environment)
+        assert asked.wait(60)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
 
 
 def test_what_is_gone_or_set_aside_goes_from_every_copy(machine: Machine) -> None:
