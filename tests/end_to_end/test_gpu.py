@@ -107,19 +107,16 @@ CASES: dict[str, dict[str, Any]] = {
 """What each has otherwise than DEFAULTS."""
 
 
-def planned(job: dict[str, Any]) -> float:
-    trial = measured_step.trial_of(job, micro_batch=job["micro_batch"], gpus=1)
-    shape = memory.parse_model_shape({**job["sizes"], "model_type": job["family"].lower()})
-    assert shape is not None
-    return memory.fit_trial_to_memory(trial, shape, job["length"], None).peak.training_bytes
-
-
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_plan_bounds_what_the_gpu_takes(case: dict[str, Any], run_module: Callable[..., Any]) -> None:
     job = DEFAULTS | case
     done = run_module("tests.support.measured_step", json.dumps(job), timeout=600, DS_ACCELERATOR="cuda")
     assert done.returncode == 0, done.stderr
-    predicted, found = planned(job), json.loads(done.stdout.splitlines()[-1])["bytes"]
+    trial = measured_step.trial_of(job, micro_batch=job["micro_batch"], gpus=1)
+    shape = memory.parse_model_shape({**job["sizes"], "model_type": job["family"].lower()})
+    assert shape is not None
+    predicted = memory.fit_trial_to_memory(trial, shape, job["length"], None).peak.training_bytes
+    found = json.loads(done.stdout.splitlines()[-1])["bytes"]
     print(f"predicted {predicted / 1e6:.0f} MB, measured {found / 1e6:.0f} MB")
     assert 0.9 * found <= predicted
     assert job["method"] == "rmu" or predicted <= 1.6 * found

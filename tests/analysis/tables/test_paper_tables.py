@@ -48,23 +48,15 @@ def source(shared: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def body(source: str, table: str) -> str:
-    """The table's tabular, nested ones taken apart."""
-    text = source.split(rf"\label{{{LATEX_LABELS[table]}}}")[1].split(r"\end{table}")[0]
-    text = text.split(r"\begin{tabular}", 1)[1].split("}", 1)[1]
-    return re.sub(r"\\begin\{tabular\}\{c\}|\\end\{tabular\}", "", text)
-
-
-def plain(cell: str) -> str:
-    return " ".join(re.sub(r"\\multirow\{\d\}\{\*\}|\\textbf|\\;|[~{}$]", " ", cell).split())
-
-
 def paper_lines(source: str, table: str) -> Iterator[list[tuple[str, bool]]]:
     """The numbers, with whether they are bold, of every row of numbers."""
-    for line in body(source, table).split(r"\\"):
+    text = source.split(rf"\label{{{LATEX_LABELS[table]}}}")[1].split(r"\end{table}")[0]
+    text = text.split(r"\begin{tabular}", 1)[1].split("}", 1)[1]
+    text = re.sub(r"\\begin\{tabular\}\{c\}|\\end\{tabular\}", "", text)  # nested ones taken apart
+    for line in text.split(r"\\"):
         line = re.sub(r"\\(cmidrule\S*|(top|bottom)rule(\[.*?\])?|midrule)", "", line)
-        cells = [cell.strip() for cell in line.split("&")]
-        told = [(plain(cell), r"\textbf" in cell) for cell in cells]
+        plain = {cell: re.sub(r"\\multirow\{\d\}\{\*\}|\\textbf|\\;|[~{}$]", " ", cell) for cell in line.split("&")}
+        told = [(" ".join(plain[cell].split()), r"\textbf" in cell) for cell in line.split("&")]
         numbers = [(text.replace("--", DASH), bold) for text, bold in told if re.fullmatch(r"-?\d+\.\d+|--", text)]
         if numbers and "N/A" not in line and "multicolumn" not in line:
             yield numbers

@@ -52,17 +52,13 @@ def test_ranks_on_a_node(cpus: int, gpus: float, expected: int) -> None:
     assert capacity.count_ranks_that_fit(NodeKind(96, 8, 1), Resources(cpus=cpus, gpus=gpus)) == expected
 
 
-def packed(free: tuple[int, ...], ranks: int) -> int:
-    """By trying: the most trials that nodes with so many free places take, each on one node."""
-    return max(sum(held) for held in itertools.product(*(range(places // ranks + 1) for places in free)))
-
-
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 def test_trials_on_nodes_are_what_trying_gives(ranks: int) -> None:
     wanted = Resources(ranks=ranks)
     for free in itertools.product(range(5), repeat=3):
         shapes = [NodeKind(places, 0, 1) for places in free]
-        count, on_one_node = packed(free, ranks) or sum(free) // ranks, any(places >= ranks for places in free)
+        packed = max(map(sum, itertools.product(*(range(places // ranks + 1) for places in free))))  # each on one node
+        count, on_one_node = packed or sum(free) // ranks, any(places >= ranks for places in free)
         assert capacity.count_parallel_trials(shapes, wanted) == (count, on_one_node)
 
 

@@ -38,13 +38,6 @@ CASES += [("undial", replace(CONSTANTS, kl_reduction=reduction)) for reduction i
 CASES += [("rmu", replace(CONSTANTS, rmu_reduction=reduction)) for reduction in ("all_positions", "labels")]
 
 
-def expected(method: str, c: ObjectiveConstants, forget: list[Row], retain: list[Row]) -> torch.Tensor:
-    if method != "rmu":
-        return naive.NAIVE[method](forget, retain, c)
-    steering = objectives.make_objective("rmu", replace(c, rmu_reduction="labels")).terms[0]
-    return naive.rmu(forget, retain, c, naive.control(steering))
-
-
 def forget_rows(method: str, seed: int, lengths: Any = naive.UNEQUAL) -> list[Row]:
     """Rows, with others as their other answers, of the lengths in another order, where an objective reads these."""
     made = rows(seed, lengths)
@@ -67,7 +60,12 @@ def test_loss_and_gradient_row_by_row(method: str, c: ObjectiveConstants, size: 
     """In one piece, in micro-batches, over two ranks; nothing reaches the frozen model."""
     forget, retain = forget_rows(method, 0), rows(1, RETAIN)
     found = of_objective(objectives.make_objective(method, c), forget, retain, size, world)
-    compare(found, expected(method, c, forget, retain), leaves(forget, naive.others_of(forget), retain))
+    if method == "rmu":
+        steering = objectives.make_objective("rmu", replace(c, rmu_reduction="labels")).terms[0]
+        expected = naive.rmu(forget, retain, c, naive.control(steering))
+    else:
+        expected = naive.NAIVE[method](forget, retain, c)
+    compare(found, expected, leaves(forget, naive.others_of(forget), retain))
 
 
 def test_every_method_is_compared() -> None:
