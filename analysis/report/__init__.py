@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 
 from analysis import paper
-from analysis.labels import METRIC_EXPLANATIONS, REFERENCE_LABELS, REFERENCE_NOTES, join_names
+from analysis.figures.tradeoff import draw_tradeoff, tabulate_tradeoff
+from analysis.labels import METRIC_EXPLANATIONS, REFERENCE_LABELS, REFERENCE_NOTES, goal_axis_title, join_names
 from analysis.load.trials import find_sweep, open_storage
 from analysis.report import sections, verdict
 from analysis.report.answers import (
@@ -20,7 +21,7 @@ from analysis.report.answers import (
     write_own_rows_parts,
     write_request_sequence_section,
 )
-from analysis.report.page import Section, catch_report_write_errors, save_frame_as_csv, write_page
+from analysis.report.page import Section, catch_report_write_errors, save_frame_as_csv, save_picture, write_page
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.sweep_results import SweepResults, join_sweep_frames, read_sweep_results
 from analysis.tables.paper_tables import FilledTable, fill_table, list_tables_of_sweep
@@ -73,7 +74,9 @@ def build_report(
 
 def _write_single(results: SweepResults, sweep: SweepFile, folder: Path, both: bool, command: str) -> None:
     comparison = compare_rectifiers(results)
-    tradeoff, main = sections.write_tradeoff_figure(results, folder), _write_main_table(results, folder)
+    points, goals, main = tabulate_tradeoff(results), results.goals, _write_main_table(results, folder)
+    words = {"x": goal_axis_title(goals.removal_goal), "y": goal_axis_title(goals.retention)}
+    tradeoff = save_picture(folder, "tradeoff", "tradeoff", draw_tradeoff(points, results.rule), points, **words)
     ship, before_after, rows = write_own_rows_parts(results, folder)
     best = [] if ship else [verdict.describe_recommended_methods(results)]
     answer = [*filter(None, [*ship, verdict.describe_verdict(comparison)])]

@@ -8,13 +8,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import paper
-from analysis.figures import changes, tradeoff, training
+from analysis.figures import changes, training
 from analysis.figures.style import list_measured_goals
-from analysis.labels import (
-    DEFAULT_TABLE_DECIMALS,
-    goal_axis_title,
-    join_names,
-)
+from analysis.labels import DEFAULT_TABLE_DECIMALS, join_names
 from analysis.load.trials import CHOICE_VALUE_COLUMNS
 from analysis.report.page import SavedFigure, Section, save_frame_as_csv, save_picture
 from analysis.stats.rectifier_comparison import RectifierComparison
@@ -54,12 +50,6 @@ def draw_paper_figures(frames: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str
         frame = join_sweep_frames(frames, {name for table in tables for name in LAYOUTS[table].sweeps.values()})
         if len(frame) and len(points := list_points(frame)):
             yield kind, draw(points), points, join_names(goal.short for goal in list_measured_goals(frame))
-
-
-def write_tradeoff_figure(results: SweepResults, folder: Path) -> SavedFigure:
-    points, goals = tradeoff.tabulate_tradeoff(results), results.goals
-    words = {"x": goal_axis_title(goals.removal_goal), "y": goal_axis_title(goals.retention)}
-    return save_picture(folder, "tradeoff", "tradeoff", tradeoff.draw_tradeoff(points, results.rule), points, **words)
 
 
 def write_rectifier_figures(comparison: RectifierComparison, folder: Path) -> list[SavedFigure]:

@@ -81,13 +81,12 @@ def warn_of_unread_settings(sweep: Sweep, spaces: Sequence[StudySpace], strategy
     """Return a line for each setting of `--set` that changes no trial of the spaces."""
     cells, lines = [(space.fixed["method"], space.fixed["rectifier"]["name"]) for space in spaces], []
     for path in sweep.typed:
-        needed = NEEDED_SETTINGS.get(path, path)
         if why := _describe_unread_setting(path, sweep, cells):
             lines.append(f"--set {path}: no trial reads it, {why}")
         elif path.startswith("search.") and strategy != "optuna":
             lines.append(f"--set {path}: no effect with --strategy {strategy}; optuna searches")
-        elif needed not in (path, *sweep.axes) and not get_by_path(sweep, needed):
-            lines.append(f"--set {path}: no effect without {needed}")
+        elif (other := NEEDED_SETTINGS.get(path)) and other not in sweep.axes and not get_by_path(sweep, other):
+            lines.append(f"--set {path}: no effect without {other}")
     return lines
 
 

@@ -52,7 +52,7 @@ class OptunaParameterSpace:
                 self.axes[path], self.distributions[path] = axis, kind(axis.low, axis.high, log=axis.log)
                 continue
             values = list(dict.fromkeys((*axis, space.published[path])))
-            if ordered := path != "seed" and all(map(_has_order, values)):
+            if ordered := path != "seed" and {*map(type, values)} <= {int, float, type(None)}:
                 values.sort(key=lambda value: (value is None, value))
             self.axes[path] = tuple(values)
             if len(values) > 1:
@@ -83,10 +83,6 @@ class OptunaParameterSpace:
         """Return how many values of their axes lie between two points of a grid; of words 1 between any two."""
         apart = {path: abs(one[path] - other[path]) for path in other}
         return sum(min(n, 1) if isinstance(self.distributions[path], Unordered) else n for path, n in apart.items())
-
-
-def _has_order(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 class OptunaStudy:
