@@ -194,10 +194,10 @@ class ObjectStorage(Storage):
             self._get(name)
             return
         places = {each: each.removeprefix(f"{name}/") for each in found}
-        with contextlib.suppress(FileNotFoundError), write_folder(path) as staging:
+        with write_folder(path) as staging:
             _for_each(lambda each: self._get(each, staging / places[each]), found)
             if not all((staging / place).exists() for place in places.values()):
-                raise FileNotFoundError(f"{path}: a part of it was removed meanwhile")
+                raise InputError(f"{self.uri(path)}: a part of it was removed while it was fetched")
             shutil.rmtree(path, ignore_errors=True)  # single files of it
 
     def push(self, path: Path, *, changing: bool = False) -> None:

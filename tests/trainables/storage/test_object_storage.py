@@ -96,8 +96,8 @@ def test_a_folder_appears_whole(machine: Machine, monkeypatch: pytest.MonkeyPatc
     here.push(here.model("m"))
     with monkeypatch.context() as patched:
         patched.setattr(there, "_list", lambda name: here._list(name) | {f"{name}/removed.txt": (1, None)})
-        there.fetch(there.model("m"))
-    assert not (there.model("m") / ".complete").exists()  # a part went after it was listed
+        with pytest.raises(InputError, match="shared/models/m: a part of it was removed while it was fetched"):
+            there.fetch(there.model("m"))
     there.fetch(there.model("m"))
     assert (there.model("m") / "parts/weights.safetensors").read_text() == "what parts/weights.safetensors holds"
     there.download_sweeps_and_results()
