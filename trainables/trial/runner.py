@@ -39,7 +39,6 @@ class TrialRun:
     keep_weights: bool = False
 
     def __post_init__(self) -> None:
-        self.trial = localize_paths(self.trial, self.store)
         self.folder = self.store.trial(self.trial.id())
         self.weights = self.folder / WEIGHTS if self.keep_weights else None
         self.record = TrialRecord(provenance.utc_now())
@@ -52,6 +51,7 @@ class TrialRun:
         Its outcome may be `diverged`, `collapsed`, `out_of_memory` (after one try with half the micro-batch)
         or `failed` (error.txt); on many ranks that is raised, and the launcher starts all again. Raises InputError.
         """
+        self.trial = localize_paths(self.trial, self.store)
         progress, result = None, {}
         if not self.many or dist.get_rank() == 0:
             self.store.write_trial_config(self.trial.id(), self.trial.model_dump(mode="json"))
