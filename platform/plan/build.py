@@ -51,7 +51,8 @@ def make_plan(
     warnings = _check_rows_with_models(benchmarks, found)
     used = _models_of(found, models.kind.REFERENCE, store)
     spaces = list_study_spaces(sweep, strategy, benchmarks, used)
-    if strategy == "paper" and sweep.training.eval_every is None and not any(space.varied_axes for space in spaces):
+    chosen = any(space.varied_axes or space.fixed["training"]["eval_every"] for space in spaces)
+    if strategy == "paper" and not chosen:
         # nothing is chosen: all rows are reported
         sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
         spaces = list_study_spaces(sweep, strategy, benchmarks, used)

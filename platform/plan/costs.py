@@ -18,7 +18,7 @@ from trainables.benchmarks.base import EvaluationTokens, TrainingSize
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
-from trainables.config.settings import KV_CACHE_FACTOR, ModelShape, Resources
+from trainables.config.settings import KV_CACHE_FACTOR, ModelShape, Resources, Training
 from trainables.config.shared_artifacts import ModelRecipe, make_direction_recipe
 from trainables.config.trial import Trial
 from trainables.training import memory, sampling
@@ -217,7 +217,8 @@ def estimate_preparation_seconds(
     first, authors, rates = plan.trials[0], plan.sweep.fictional, estimate_device_rates(plan.sweep.resources)
     text, asked = estimate_training_and_eval_text(plan.sweep, first)
     count, rows = authors.authors * authors.questions if authors else AUTHOR_ROWS, max(1, int(CPU_TOKENS / text.mean))
-    plain = Trial(method="ga", target=first.target, resources=first.resources)
+    rows_of_step = Training(batch_size=first.training.batch_size)
+    plain = Trial(method="ga", target=first.target, resources=first.resources, training=rows_of_step)
     trained = {recipe.base: plain.model_copy(update={"training": recipe.training}) for recipe in recipes}
     made = sum(
         estimate_training_seconds(one, shape, count + GENERAL_ROWS, text.mean, rows, rates) for one in trained.values()

@@ -57,7 +57,7 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
         except ValueError as error:
             wrong.append(str(error))
     document["searched"] = tuple(path for path in document["searched"] if path not in axes)
-    document["typed"] = tuple(dict(pairs))
+    document["typed"] = tuple(axes)
     changed = sweep
     try:
         changed = Sweep.model_validate(document)
@@ -70,34 +70,37 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     cells = [*itertools.product(changed.axes["method"], changed.axes["rectifier.name"])]
     for path, text in axes.items():
         axis = changed.axes[path]
-        checked = isinstance(axis, Range) or len(axis) > 1 or path == "rectifier.gamma"  # of others a plan warns
-        if checked and (unread := _describe_unread_setting(path, changed, cells)):
+        several = isinstance(axis, Range) or len(axis) > 1 or path == "rectifier.gamma"  # of others a plan warns
+        if several and path not in STUDY_AXIS_PATHS and (unread := _describe_unread_setting(path, changed, cells)):
             problems.found.append(f"--set {path}={text}: an axis that no trial reads, {unread}")
     problems.raise_if_any()
-    return changed
+    fields = [path for path in dict(pairs) if get_by_path(changed, path) != get_by_path(sweep, path)]
+    return changed.model_copy(update={"typed": tuple(dict.fromkeys([*axes, *fields]))})
 
 
 def warn_of_unread_settings(sweep: Sweep, spaces: Sequence[StudySpace], strategy: str) -> list[str]:
-    """Return a line for each setting of `--set` that changes no trial of the spaces."""
+    """Return a line for each setting of `--set` that is known to change no number of the spaces' trials."""
     cells, lines = [(space.fixed["method"], space.fixed["rectifier"]["name"]) for space in spaces], []
     for path in sweep.typed:
+        if path == "training.batch_size":
+            continue  # of task vectors, too: so many rows are in memory together
         if why := _describe_unread_setting(path, sweep, cells):
-            lines.append(f"--set {path}: no trial reads it, {why}")
+            lines.append(f"{path}: no trial reads it, {why}")
         elif path.startswith("search.") and strategy != "optuna":
-            lines.append(f"--set {path}: no effect with --strategy {strategy}; optuna searches")
+            lines.append(f"{path}: of no use with --strategy {strategy}; optuna searches")
         elif (other := NEEDED_SETTINGS.get(path)) and other not in sweep.axes and not get_by_path(sweep, other):
-            lines.append(f"--set {path}: no effect without {other}")
+            lines.append(f"{path}: of no use without {other}")
     return lines
 
 
 def _describe_unread_setting(path: str, sweep: Sweep, cells: Sequence[tuple[str, str]]) -> str | None:
     """Return with what methods and rectifiers no trial reads a setting, and which would; None if one of them does."""
-    if path in STUDY_AXIS_PATHS or any(setting_has_effect(path, *cell, sweep.axes) for cell in cells):
+    if any(setting_has_effect(path, *cell, sweep.axes) for cell in cells):
         return None
     methods, rectifiers = (", ".join(dict.fromkeys(names)) for names in zip(*cells, strict=True))
-    if path.startswith("rectifier."):
+    if path.startswith("rectifier.") and path not in STUDY_AXIS_PATHS:
         of = f"rectifier.name {', '.join(name for name in RECTIFIERS if setting_has_effect(path, 'ga', name))}"
-        of += " (all but gru: with rectifier.memory=average)" * (path == "rectifier.gamma")
+        of += " (rules of two gradients: with rectifier.memory=average)" * (path == "rectifier.gamma")
     else:
         of = f"method {', '.join(name for name in METHODS if setting_has_effect(path, name, 'none'))}"
     return f"with method {methods} and rectifier.name {rectifiers}; it is of {of}"

@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs, and the callback of Tune that tells it, limits, kept weights and MLflow."""
+"""What a person sees while a sweep runs, and the callback of Tune that tells limits and MLflow and deletes weights."""
 
 import statistics
 import time

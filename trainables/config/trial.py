@@ -166,7 +166,7 @@ def setting_has_effect(path: str, method: str, rectifier: str, axes: Mapping[str
         case "rectifier":
             takes, averages = RECTIFIERS[rectifier].takes, axes is None or "average" in axes.get("rectifier.memory", ())
             unused = name == "gamma" and "memory" in takes and not averages
-            return name == "name" or (name in takes and not unused)
+            return not row.strength and (name == "name" or (name in takes and not unused))
         case "objective":
             return not row.strength and (row.custom or name in row.reads or (name == "preset" and bool(row.presets)))
         case "task_vector":

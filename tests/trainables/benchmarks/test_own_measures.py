@@ -27,14 +27,10 @@ def test_extraction_is_the_shortest_prefix_that_is_completed(hits: list[bool]) -
     assert MEASURES["exact_memorisation"].score({"hits": hits}) == np.mean(hits)
 
 
-def row(task: str, loss: float) -> dict[str, Any]:
-    numbers = {"prob": 0.5, "extraction_strength": 0.25, "exact_memorisation": 1.0, "rougeL_recall": 0.2}
-    return {"task": task, "loss": loss, "min_k": -2 * loss, **numbers}
-
-
 def asked(task: str, said: list[float], memorised: list[float]) -> list[dict[str, Any]]:
-    found = [row(task, 1.0) | {"is_text": False, "said": one, "index": k} for k, one in enumerate(said)]
-    return [one | {"exact_memorisation": share} for one, share in zip(found, memorised, strict=True)]
+    row = {"task": task, "loss": 1.0, "min_k": -2.0, "prob": 0.5, "extraction_strength": 0.25, "rougeL_recall": 0.2}
+    shares = enumerate(zip(said, memorised, strict=True))
+    return [row | {"is_text": False, "said": one, "index": k, "exact_memorisation": m} for k, (one, m) in shares]
 
 
 def test_what_is_kept_is_a_share_of_what_the_target_says() -> None:

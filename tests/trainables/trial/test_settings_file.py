@@ -36,7 +36,8 @@ def test_the_settings_of_a_trial_give_it_again(make: MakePlan, given: str, tmp_p
 
 @pytest.mark.parametrize("file", sorted(TUNED.glob("*.yaml")), ids=lambda file: file.name)
 def test_a_file_of_tuned_is_one_trial(make: MakePlan, file: Path) -> None:
-    (trial,) = make(f"@{file}", "benchmark.split=forget05").trials
+    (trial,) = (plan := make(f"@{file}", "benchmark.split=forget05")).trials
+    assert [line for line in plan.warnings if line.split(":")[0] in plan.sweep.typed and "batches" not in line] == []
     assert settings_file.list_training_settings(trial) == yaml.safe_load(file.read_text())["settings"]
 
 
