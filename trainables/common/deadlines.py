@@ -1,6 +1,7 @@
 """How long what is outside of a process may take, and waits for it that say so and that Ctrl-C ends."""
 
 import contextlib
+import re
 import signal
 import threading
 import time
@@ -46,8 +47,7 @@ def call_within(seconds: float, what: str, call: Callable[[], T]) -> T:
 
 def check_server_responds(url: str, name: str, advice: str) -> None:
     """Raise InputError if a server gives no answer, or one that it cannot now; of other problems its client tells."""
-    scheme, _, rest = url.partition("://")
-    url = f"{scheme}://{rest.rpartition('@')[2]}"  # urllib takes no user and password
+    url = re.sub("//[^/]*@", "//", url)  # urllib takes no user and password
     try:
         call_within(ANSWER_TIMEOUT, f"{name} at {url}", lambda: urlopen(Request(url, method="HEAD")).close())
     except TimeoutError as error:

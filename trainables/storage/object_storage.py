@@ -77,11 +77,8 @@ class ObjectStorage(Storage):
     def check_access(self, writable: bool) -> None:
         """Raise InputError if there is no such bucket, it does not answer, or it should be writable and is not."""
         bucket, place = self.files.base_path.split("/")[0], self.location
-        query = parse_qs(place.partition("?")[2])
-        server = query.get("endpoint_override", [os.environ.get("AWS_ENDPOINT_URL")])[0]
-        if server and self.files.base_fs.type_name == "s3":
+        if (server := _read_server(place)) and self.files.base_fs.type_name == "s3":
             # first: pyarrow lets no process end, by Ctrl-C neither, that waits for an answer to it
-            server = server if "://" in server else f"{query.get('scheme', ['https'])[0]}://{server}"
             check_server_responds(server, f"--storage {place}: the store", LOGIN_ADVICE)
         with self._errors():
             ask = partial(self.files.base_fs.get_file_info, bucket)
@@ -337,10 +334,17 @@ def open_object_storage(uri: str) -> ObjectStorage:
         raise StoreUnreachable(_explain_failure(uri, error)) from error
     if not base.strip("/"):
         raise InputError(f"--storage: '{uri}' names no bucket; write it like s3://bucket/folder")
-    server = os.environ.get("AWS_ENDPOINT_URL", "")  # the same address is another store there
-    key = hashlib.sha256(f"{uri.rstrip('/')} {server}".strip().encode()).hexdigest()[:16]
+    # the same address is another store at another server
+    key = hashlib.sha256(f"{uri.rstrip('/')} {_read_server(uri)}".strip().encode()).hexdigest()[:16]
     copy = Path(os.environ.get("UNLEARN_CACHE") or WORKING_COPIES_FOLDER).expanduser().absolute() / key
     return ObjectStorage(ensure_folder(copy, "UNLEARN_CACHE", writable=True), uri, SubTreeFileSystem(base, files))
+
+
+def _read_server(uri: str) -> str:
+    """Return the address of another server than AWS's own, as pyarrow reads it; empty without one."""
+    query, named = parse_qs(uri.partition("?")[2]), map(os.environ.get, ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"))
+    server = query.get("endpoint_override", [next(filter(None, named), "")])[0]
+    return server if not server or "://" in server else f"{query.get('scheme', ['https'])[0]}://{server}"
 
 
 def _explain_failure(uri: str, error: Exception) -> str:

@@ -112,7 +112,7 @@ def test_a_folder_appears_whole(machine: Machine, monkeypatch: pytest.MonkeyPatc
 def test_ctrl_c_ends_a_command_at_a_store_that_does_not_answer(tmp_path: Path) -> None:
     """pyarrow lets no process end that waits for an answer to it: 99 s went by."""
     with serve_strangely("silent") as (server, asked):
-        environment = clean_environment(AWS_ENDPOINT_URL=f"http://{server}", UNLEARN_CACHE=str(tmp_path))
+        environment = clean_environment(AWS_ENDPOINT_URL_S3=f"http://{server}", UNLEARN_CACHE=str(tmp_path))
         command = [sys.executable, "-m", "platform.status", "own", "--storage", "s3://bucket/runs"]
         process = subprocess.Popen(command, cwd=ROOT, env=environment)
         assert asked.wait(60)
