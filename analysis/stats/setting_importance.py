@@ -11,8 +11,6 @@ from analysis.stats.sweep_results import STUDY_KEY_COLUMNS, average_settings_ove
 from trainables.config.settings import Selection
 
 MIN_SETTINGS_FOR_IMPORTANCE = 10
-IMPORTANCE_QUANTILE = 0.25
-"""The share of a study's settings whose values are compared with those of all (PED-ANOVA's target quantile)."""
 MIN_RATIO_FOR_LOG_SCALE = 20.0
 """Positive values whose greatest is so many times the least are compared on a log scale."""
 IMPORTANCE_COLUMNS = [*STUDY_KEY_COLUMNS, "metric", "setting", "importance", "settings"]
@@ -62,5 +60,5 @@ def _compare_best(points: pd.DataFrame, gains: pd.Series) -> dict[str, float]:
         study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=float(gain)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=IMPORTANCE_QUANTILE)
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=0.25)
         return optuna.importance.get_param_importances(study, evaluator=evaluator)

@@ -26,7 +26,6 @@ RANGE_PATTERN = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
 SWEEP_DEFAULTS = {name: field.default for name, field in Sweep.model_fields.items()}
 SWEEP_SECTIONS = {name: default for name, default in SWEEP_DEFAULTS.items() if isinstance(default, FrozenSettings)}
 """Groups of settings of a sweep, such as `training`."""
-BACKBONE_FIELD = "backbone"  # its hub ids, template, learning rate and precision
 VECTOR_STRENGTH_PATHS = ("task_vector.stg", "task_vector.strength")  # one method has the one, another the other
 
 NEEDED_SETTINGS = {"training.lora_alpha": "training.lora_rank", "selection.rows": "training.eval_every"}
@@ -39,12 +38,12 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     problems = ProblemCollector()
     items = [item for setting in settings for item in problems.collect_from(_read_settings, setting) or ()]
     pairs = [pair for item in items if (pair := problems.collect_from(_split_pair, item, "--set"))]
-    for value in (value for path, value in pairs if path == BACKBONE_FIELD):
+    for value in (value for path, value in pairs if path == "backbone"):
         sweep = problems.collect_from(_set_backbone, sweep, value) or sweep
     document: dict[str, Any] = sweep.model_dump() | {"axes": dict(sweep.axes)}
     axes: dict[str, str] = {}
     wrong: list[str] = []
-    for path, text in ((path, text) for path, text in pairs if path != BACKBONE_FIELD):
+    for path, text in ((path, text) for path, text in pairs if path != "backbone"):
         try:
             if path in axes and re.search(r",|\.\.", f"{axes[path]} {text}"):
                 raise ValueError(f"{path}: set twice, to {axes[path]} and {text}; write all its values once")
