@@ -147,8 +147,8 @@ def test_own_rows_are_counted() -> None:
     more = {"retain_said": 26 / 31, "other_kept": 30 / 32, "other_known": 32}
     more |= {"request_01_rows": 3, "request_01_said": 0.0, "request_01_said_any": 1 / 3}
     told = own.OwnBenchmark().describe_outcome
-    counts = "14 of 40 forget rows are still said (40 before), 1 of 3 of request_01; 26 of 31 retain rows"
-    assert told(after | more, before) == f"{counts} and 30 of 32 other rows are kept"
+    counts = "14 of 40 forget rows are still said, however asked (40 before), 1 of 3 of request_01"
+    assert told(after | more, before) == f"{counts}; 26 of 31 retain rows and 30 of 32 other rows are kept"
     words = "; 93% of the words of 40 retain rows are kept, and no question that is to be kept was asked"
     assert told(before | {"retain_kept": 0.93, "retain_known": 40}, before).endswith(words)
     assert told({}, before) == ""

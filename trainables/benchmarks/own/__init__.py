@@ -87,10 +87,10 @@ class OwnBenchmark(base.BenchmarkBase):
         return f"nothing was there to remove, the target model says {known:.0%} of the rows to forget, however asked"
 
     def describe_outcome(self, metrics: Metrics, before: Metrics) -> str:
-        """Return `14 of 40 forget rows are still said (40 before); 26 of 31 retain rows are kept`."""
+        """Return `14 of 40 forget rows are still said, however asked (40 before); 26 of 31 retain rows are kept`."""
         if metrics.get("forget_rows") is None or metrics.get("forget_said_any") is None:
             return ""
-        now = f"{_count(metrics, 'forget_said_any', 'forget_rows')} forget rows are still said"
+        now = f"{_count(metrics, 'forget_said_any', 'forget_rows')} forget rows are still said, however asked"
         if before.get("forget_rows"):
             now += f" ({_count(before, 'forget_said_any', 'forget_rows').partition(' of ')[0]} before)"
         parts = [
