@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import vl_convert
 
+from analysis.figures.style import METHOD_COLOURS, method_colour
 from analysis.labels import DASH, REFERENCE_LABELS, describe_method, format_forget_split, goal_axis_title, rank_values
 from analysis.load.trials import evaluated, read_trial_parquet
 from analysis.report.page import Section, save_frame_as_csv
@@ -226,6 +227,10 @@ def write_interactive_tradeoff(results: SweepResults, folder: Path) -> bool:
         scale = {"zero": False, "padding": 15, "reverse": goal.best == "lowest"}
         axes[axis] = {"field": goal.metric, "type": "quantitative", "title": goal_axis_title(goal), "scale": scale}
     settings = [name for name in trials if name not in {*goals.metrics, x.metric, "id", "split"}]
+    # a method has its colour of the other pictures: the legend is sorted; values of other settings take any
+    methods = dict(zip(trials["method"], results.runs.loc[shown, "method"], strict=True))
+    colours = [method_colour(methods[label]) for label in sorted(methods)]
+    colours += [colour for colour in METHOD_COLOURS.values() if colour not in colours]
     trials["first forgotten row"] = trials["id"].map(answers)
     picture = {
         "data": {"values": json.loads(trials.to_json(orient="records").replace("<", "‹"))},  # ends no script element
@@ -244,7 +249,7 @@ def write_interactive_tradeoff(results: SweepResults, folder: Path) -> bool:
             ],
             "encoding": axes
             | {
-                "color": {"field": "coloured by", "scale": {"scheme": "tableau20"}},
+                "color": {"field": "coloured by", "scale": {"range": colours}},
                 "shape": {"field": "rectifier", "title": "Rectifier"},
                 "size": {"condition": {"test": "datum.chosen", "value": 180}, "value": 50},
                 "opacity": {"condition": {"param": "legend", "value": 0.9}, "value": 0.05},

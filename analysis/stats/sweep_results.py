@@ -147,7 +147,10 @@ class SweepResults:
         mixtures = found.reindex(columns=SETTING_COLUMNS).merge(mixtures, on="configuration")
         parts = [models, pd.concat(measured).sort_index(kind="stable"), mixtures]
         frame = pd.concat([part for part in parts if len(part)] or parts)
-        others = describe_varied_settings(runs)
+        names = list_varied_settings(runs)
+        values = settings(runs).reindex(columns=names)
+        texts = [", ".join(f"{name}={one}" for name, one in zip(names, row, strict=True)) for row in values.to_numpy()]
+        others = dict(zip(values.index, texts, strict=True))
         backbone = next(iter(runs.reindex(columns=["backbone"])["backbone"].dropna()), "")
         frame = frame.assign(
             table=RUNS_TABLE_NAME,
@@ -293,11 +296,3 @@ def list_varied_settings(runs: pd.DataFrame) -> list[str]:
     known = {*STUDY_KEY_COLUMNS, "rectifier.gamma", "rectifier.tau", *STRENGTH_COLUMNS}
     studies = table.groupby([column for column in STUDY_KEY_COLUMNS if column in table])
     return [column for column in table if column not in known and max(studies[column].nunique()) > 1]
-
-
-def describe_varied_settings(runs: pd.DataFrame) -> dict[str, str]:
-    """Return by configuration the settings of `list_varied_settings` and their values: `training.lr=0.01, seed=5`."""
-    columns = list_varied_settings(runs)
-    rows = settings(runs).reindex(columns=columns)
-    texts = [", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True)) for row in rows.to_numpy()]
-    return dict(zip(rows.index, texts, strict=True))
