@@ -193,7 +193,7 @@ def test_every_trial_with_both_goals_is_there_and_its_texts_stay_texts(
 
     monkeypatch.setattr(vl_convert, "vegalite_to_html", spy)
     given = {"objective": {"preset": EVIL}, "fq": -3.0, "mu": 0.5}
-    keys = [write_trial(tmp_path, f"{seed}" * 12, "ga", GRU, seed=seed, **given) for seed in (0, 1)]
+    keys = [write_trial(tmp_path, f"{k}" * 12, name, GRU, seed=k, **given) for k, name in enumerate(("npo", "ga"))]
     write_sweep(tmp_path, [*keys, write_trial(tmp_path, "2" * 12, fq=-3.0)], splits=())
     (tmp_path / "figures").mkdir()
     results = read(tmp_path)
@@ -202,6 +202,7 @@ def test_every_trial_with_both_goals_is_there_and_its_texts_stay_texts(
     found = json.loads(json.dumps(drawn[0]["data"]["values"], allow_nan=False))
     shown = [[row[name] for name in ("id", "forget_quality", "model_utility", "seed", "chosen")] for row in found]
     assert shown == [[key, -3.0, 0.5, seed, True] for seed, key in enumerate(keys)]
+    assert drawn[0]["spec"]["encoding"]["color"]["scale"]["range"][:2] == ["#D55E00", "#0072B2"]  # of GA, NPO elsewhere
     assert not answers.write_interactive_tradeoff(replace(results, runs=results.runs.head(1)), tmp_path)
 
 
