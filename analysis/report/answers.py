@@ -227,7 +227,7 @@ def write_interactive_tradeoff(results: SweepResults, folder: Path) -> bool:
         scale = {"zero": False, "padding": 15, "reverse": goal.best == "lowest"}
         axes[axis] = {"field": goal.metric, "type": "quantitative", "title": goal_axis_title(goal), "scale": scale}
     settings = [name for name in trials if name not in {*goals.metrics, x.metric, "id", "split"}]
-    # a method has its colour of the other pictures: the legend is sorted; values of other settings take any
+    # Vega gives out a range in sorted order: methods get their own colours, values of another setting get any
     methods = dict(zip(trials["method"], results.runs.loc[shown, "method"], strict=True))
     colours = [method_colour(methods[label]) for label in sorted(methods)]
     colours += [colour for colour in METHOD_COLOURS.values() if colour not in colours]

@@ -51,8 +51,8 @@ def make_plan(
     warnings = _check_rows_with_models(benchmarks, found)
     used = _models_of(found, models.kind.REFERENCE, store)
     spaces = list_study_spaces(sweep, strategy, benchmarks, used)
-    chosen = any(space.varied_axes or space.fixed["training"]["eval_every"] for space in spaces)
-    if strategy == "paper" and not chosen:
+    has_choice = any(space.varied_axes or space.fixed["training"]["eval_every"] for space in spaces)
+    if strategy == "paper" and not has_choice:
         # nothing is chosen: all rows are reported
         sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
         spaces = list_study_spaces(sweep, strategy, benchmarks, used)

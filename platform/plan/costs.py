@@ -217,7 +217,7 @@ def estimate_preparation_seconds(
     first, authors, rates = plan.trials[0], plan.sweep.fictional, estimate_device_rates(plan.sweep.resources)
     text, asked = estimate_training_and_eval_text(plan.sweep, first)
     count, rows = authors.authors * authors.questions if authors else AUTHOR_ROWS, max(1, int(CPU_TOKENS / text.mean))
-    rows_of_step = Training(batch_size=first.training.batch_size)
+    rows_of_step = Training(batch_size=first.training.batch_size)  # which the ranks divide
     plain = Trial(method="ga", target=first.target, resources=first.resources, training=rows_of_step)
     trained = {recipe.base: plain.model_copy(update={"training": recipe.training}) for recipe in recipes}
     made = sum(

@@ -27,7 +27,6 @@ SWEEP_DEFAULTS = {name: field.default for name, field in Sweep.model_fields.item
 SWEEP_SECTIONS = {name: default for name, default in SWEEP_DEFAULTS.items() if isinstance(default, FrozenSettings)}
 """Groups of settings of a sweep, such as `training`."""
 VECTOR_STRENGTH_PATHS = ("task_vector.stg", "task_vector.strength")  # one method has the one, another the other
-
 NEEDED_SETTINGS = {"training.lora_alpha": "training.lora_rank", "selection.rows": "training.eval_every"}
 NEEDED_SETTINGS |= dict.fromkeys(("calibration.tolerance", "calibration.evaluations"), "calibration.targets")
 """Settings that have an effect where another one is given."""
@@ -56,7 +55,6 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
         except ValueError as error:
             wrong.append(str(error))
     document["searched"] = tuple(path for path in document["searched"] if path not in axes)
-    document["typed"] = tuple(axes)
     changed = sweep
     try:
         changed = Sweep.model_validate(document)

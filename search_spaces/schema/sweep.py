@@ -192,7 +192,7 @@ class Sweep(FrozenSettings):
     searched: tuple[str, ...] = ()
     """Axes that the published setting says one value of, the sweep's own: `paper` takes that alone."""
     typed: tuple[str, ...] = ()
-    """Settings that `--set` gave: no strategy takes other values of an axis."""
+    """What `--set` gave: axes, of which no strategy takes other values, and the fields that it changed."""
     published: tuple[PublishedSetting, ...] = (PublishedSetting(gamma=0.8, tau=None),)
     benchmark: settings.Benchmark = settings.Benchmark()
     objective: settings.Objective = settings.Objective()

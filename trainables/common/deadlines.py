@@ -46,7 +46,7 @@ def call_within(seconds: float, what: str, call: Callable[[], T]) -> T:
 
 
 def check_server_responds(url: str, name: str, advice: str) -> None:
-    """Raise InputError if a server gives no answer, or one that it cannot now; of other problems its client tells."""
+    """Raise InputError if a server does not answer, or says that it cannot now; of other problems its client tells."""
     url = re.sub("//[^/]*@", "//", url)  # urllib takes no user and password
     try:
         call_within(ANSWER_TIMEOUT, f"{name} at {url}", lambda: urlopen(Request(url, method="HEAD")).close())
