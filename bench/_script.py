@@ -1,4 +1,4 @@
-"""What the scripts here share: options that are checked before anything is measured, commands, and rows as JSON."""
+"""What the scripts here share: options, commands, and rows as JSON."""
 
 import argparse
 import json
@@ -22,14 +22,8 @@ def find_shared_path(*parts: str) -> Path:
 def make_parser(doc: str | None) -> argparse.ArgumentParser:
     """Return the parser of a script with this docstring, with the option that every one has."""
     parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
-    parser.add_argument("--json", type=_new_file, metavar="FILE", help="write the rows there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
     return parser
-
-
-def _new_file(text: str) -> Path:
-    if not Path(text).absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"no folder {Path(text).parent}")
-    return Path(text)
 
 
 def run_python(

@@ -35,8 +35,6 @@ LLAMA_CONFIG_FIELDS = ("vocab_size", "hidden_size", "intermediate_size", "num_hi
 LLAMA_CONFIG_FIELDS += ("num_attention_heads", "num_key_value_heads", "tie_word_embeddings", "max_position_embeddings")
 LLAMA_1B_SIZES, TINY_LLAMA_SIZES = (128256, 2048, 8192, 16, 32, 8, True, 1024), (600, 64, 128, 2, 4, 2, True, 1024)
 SPLIT = "forget05"
-GRU_BYTES_PER_PARAMETER = 20
-"""Of a parameter, which GRU moves in a step in bf16: average 10, products 6, what the optimizer reads 4."""
 
 
 def make_random_llama(options: argparse.Namespace) -> tuple[Any, torch.device]:
@@ -83,7 +81,8 @@ def measure_steps_and_memory(options: argparse.Namespace) -> Iterator[Row]:
             "tokens_per_step": 2 * options.rows * options.length,
             "flops_per_step": operations,
             "utilisation": options.peak and operations / found["plain_seconds"] / options.peak / 1e12,
-            "rectification_bytes": GRU_BYTES_PER_PARAMETER * shape.parameter_count,
+            # what GRU moves of a parameter in bf16: average 10, products 6, what the optimizer reads 4
+            "rectification_bytes": 20 * shape.parameter_count,
             "planned_bytes": plan.peak.training_bytes,
             "peak_bytes": peak,
             "planned_over_peak": plan.peak.training_bytes / peak if peak else None,
@@ -149,19 +148,8 @@ def run_tests(options: argparse.Namespace) -> Iterator[Row]:
     yield {"tests": said.strip().splitlines()[-1]}
 
 
-def compare_with_open_unlearning(options: argparse.Namespace) -> Iterator[Row]:
-    """Time open-unlearning's evaluation beside ours, where its checkout is named."""
-    if options.open_unlearning is None:
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        file, device = Path(folder) / "rows.json", "cpu" if options.quick else "cuda"
-        asked = ["--open-unlearning", options.open_unlearning, "--python", options.python, "--device", device]
-        _script.run_python("bench/peers.py", *asked, "--repeats", 1, "--json", file)
-        yield {"ratio_of_peer": json.loads(file.read_text())[0]["ratio"]}
-
-
 MEASUREMENTS = {"step": measure_steps_and_memory, "trial": measure_trial_and_sweep, "evaluation": measure_evaluation}
-MEASUREMENTS |= {"peers": compare_with_open_unlearning, "tests": run_tests}
+MEASUREMENTS |= {"tests": run_tests}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -174,8 +162,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", default=str(_script.find_shared_path("data/tofu")), help="folder of TOFU's rows")
     parser.add_argument("--model", type=Path, metavar="DIR", help="a real model, which a trial unlearns")
     parser.add_argument("--template", default="chat", help="its prompt template (default chat)")
-    parser.add_argument("--open-unlearning", type=Path, metavar="DIR", help="a checkout of it, for bench/peers.py")
-    parser.add_argument("--python", type=Path, metavar="PY", help="of an environment with what that needs")
     options = parser.parse_args(arguments)
     if not options.quick and not torch.cuda.is_available():
         parser.exit(2, "error: no CUDA device here; rehearse on the CPU with: python bench/gpu.py --quick\n")

@@ -10,8 +10,6 @@ from search_spaces.schema import paper
 from search_spaces.schema.sweep import SMALL_GAMMA_GRID, SMALL_TAU_GRID, Axis, PublishedSetting
 from trainables.config.settings import TaskVector
 
-TV_STRENGTHS = (1.0, 2.0, 5.0, 10.0, 20.0)
-"""MUSE's task vector is subtracted five times over."""
 TRU_TASK_VECTOR = TaskVector(steps=5, lr=1e-4, batches=20, normalise="per_tensor", optimizer="adamw")
 """AdamW as in all the paper's runs: TV has no unit length, and five plain gradient steps at this lr move nothing."""
 RETAIN_FREE_AXES: dict[str, Axis] = {
@@ -20,7 +18,7 @@ RETAIN_FREE_AXES: dict[str, Axis] = {
     "rectifier.name": ("none",),
     "rectifier.gamma": SMALL_GAMMA_GRID,
     "rectifier.tau": SMALL_TAU_GRID,
-    "task_vector.strength": TV_STRENGTHS,
+    "task_vector.strength": (1.0, 2.0, 5.0, 10.0, 20.0),  # MUSE's task vector is subtracted five times over
     "task_vector.normalise": ("whole", "per_tensor"),
 }
 

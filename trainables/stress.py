@@ -17,7 +17,6 @@ from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial_id
 
 folder_option = partial(typer.Option, rich_help_panel="With DIR, a model of no trial")
-RECOVERY_COLUMNS = ("before", "after", "target", "retain")
 
 
 def main(
@@ -83,7 +82,8 @@ def main(
         cli.print_line("\nextraction strength of the forget rows")
         cli.print_line(f"{'attack':62} {'before':>7} {'after':>7} {'target':>7} {'retain':>7} {'came back':>10}")
         for row in shares:
-            values = [f"{row[name]:7.3f}" if row[name] is not None else f"{'–':>7}" for name in RECOVERY_COLUMNS]
+            found = (row[name] for name in ("before", "after", "target", "retain"))
+            values = [f"{value:7.3f}" if value is not None else f"{'–':>7}" for value in found]
             share = "–" if row["share"] is None else f"{round(100 * row['share'])} %"
             cli.print_line(f"{row['title']:62} {' '.join(values)} {share:>10}")
         meaning = "the gain by the attack, less the retain model's, over what was removed from the target"

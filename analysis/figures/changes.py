@@ -19,12 +19,10 @@ from trainables.benchmarks import Goal
 CHANGE_COLOURS = {1.0: style.GAIN_COLOUR, -1.0: style.LOSS_COLOUR}
 """Of better and worse; grey: neither, or not tested."""
 CHANGE_LEGEND_WORDS = {1.0: "better", -1.0: "worse", 0.0: "not significant"}
-INCHES_PER_RECTIFIER_ROW = 0.155
 
 GRU_PAIR_COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "none", "none_sd", "none_n"]
 GRU_PAIR_COLUMNS += ["gru", "gru_sd", "gru_n", "improvement"]
 GRU_PAIR_KEY_COLUMNS = GRU_PAIR_COLUMNS[:6]
-MAX_BAR_PANELS_PER_ROW = 4
 BAR_EDGE_STYLE: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.7}
 RECTIFIER_BAR_STYLES: dict[str, dict[str, Any]] = {
     "none": {"facecolor": "white", "label": "method alone", **BAR_EDGE_STYLE},
@@ -55,7 +53,7 @@ def draw_rectifier_forest_plot(points: pd.DataFrame, goals: Sequence[Goal]) -> F
     """Draw one split's `list_forest_plot_points`: objectives in rows, goals in columns, better to the right."""
     methods, names = labels.order_values(points["method"]), labels.order_values(points["rectifier"])
     shown = [goal for goal in goals if goal.metric in set(points["metric"])]
-    size = len(methods), len(shown), 1.9, 0.55 + INCHES_PER_RECTIFIER_ROW * len(names)
+    size = len(methods), len(shown), 1.9, 0.55 + 0.155 * len(names)
     figure, grid = style.make_panels(*size, sharex="col", sharey=True)
     split = labels.format_forget_split(str(points["split"].iloc[0]))
     figure.suptitle(f"{split}: change against no rectifier", fontsize=8)
@@ -110,7 +108,7 @@ def draw_gru_bar_pairs(points: pd.DataFrame) -> Figure:
     """Draw `tabulate_gru_pairs`, one panel for each backbone, split and metric."""
     metrics, methods = style.list_measured_goals(points), style.list_drawn_methods(points)
     panels = [(place, rows, goal) for place, rows in style.split_points_by_panel(points) for goal in metrics]
-    across = max(1, MAX_BAR_PANELS_PER_ROW // len(metrics)) * len(metrics)
+    across = max(1, 4 // len(metrics)) * len(metrics)
     figure, grid = style.make_wrapped_panels(len(panels), across, 0.75 + 0.2 * len(methods), 2.0)
     for number, (axes, (place, rows, goal)) in enumerate(zip(grid, panels, strict=True)):
         _draw_bars(axes, rows.loc[rows["metric"] == goal.metric], methods, goal)

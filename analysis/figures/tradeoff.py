@@ -20,8 +20,6 @@ from trainables.config.settings import Selection
 TRADEOFF_COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]
 CHOSEN_STYLE: dict[str, Any] = {"linestyle": "none", "markersize": 7, "markeredgewidth": 1.5}
 TRIAL_MARK_STYLE: dict[str, Any] = {"linestyle": "none", "markersize": 4, "alpha": 0.5}
-MAX_VECTOR_DRAWN_TRIALS = 1500
-"""More faint trials in a panel than that are an image inside the figure: as shapes they would be most of its file."""
 
 
 def tabulate_tradeoff(results: SweepResults) -> pd.DataFrame:
@@ -118,7 +116,8 @@ def _draw_panel(axes: Axes, points: pd.DataFrame, goals: labels.Goals, rule: Sel
     trials = points.loc[points["kind"] == "trial"]
     for (method, rectifier), cloud in trials.groupby(["method", "rectifier"], sort=False):
         look = style.marker_style(str(method), str(rectifier)) | TRIAL_MARK_STYLE
-        axes.plot(cloud[x], cloud[y], **look, rasterized=len(trials) > MAX_VECTOR_DRAWN_TRIALS, zorder=3)
+        large = len(trials) > 1500  # as shapes they would be most of the file
+        axes.plot(cloud[x], cloud[y], **look, rasterized=large, zorder=3)
     bold = points.loc[points["kind"].isin(["chosen", "reference"])]
     bold = bold.loc[_select_visible(axes, bold, goals)]
     for row in bold.to_dict("records"):

@@ -32,7 +32,6 @@ ANGLE_LINE_DEFINITIONS = {
     "Post-rect.": ("gru", "cos_after"),
 }
 """The paper's labels: of which rectifier and which column they are."""
-MAX_TRAINING_PANELS_PER_ROW = 4
 
 
 def load_chosen_trial_steps(results: SweepResults) -> pd.DataFrame:
@@ -127,7 +126,7 @@ def draw_angles(points: pd.DataFrame) -> Figure:
 def _make_columns(rows: pd.DataFrame, labels: list[str]) -> tuple[Figure, dict[str, list[Axes]]]:
     """Return a figure and each method's panels, one below another; all methods have the same axis of a value."""
     methods = order_values(rows["method"])
-    across = min(len(methods), MAX_TRAINING_PANELS_PER_ROW)
+    across = min(len(methods), 4)
     figure, grid = make_panels(len(labels) * -(-len(methods) // across), across, 1.9, 1.55)
     figure.suptitle(format_forget_split(str(rows["split"].iloc[0])), fontsize=8, fontweight="bold")
     panels = {}

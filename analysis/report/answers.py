@@ -26,7 +26,6 @@ from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import format_storage_option
 
-MAX_SAID_ROWS_SHOWN = 50
 COLUMN_HEADS = {"row": "Row", "said_any": "said", "rougeL_recall": "ROUGE", "extraction_strength": "ES", "prob": "prob"}
 """What is listed of a forget row, and its head."""
 EARLIER_REQUESTS_NOW, EARLIER_REQUESTS_AT_END = "earlier", "then"
@@ -35,9 +34,6 @@ METHOD_AND_RECTIFIER_COLUMNS = ["method", "rectifier"]
 FORGET_SHOWN, RETAIN_SHOWN = ("to forget", 3), ("to keep", 2)
 SHOWN_BY_TASK = {"forget": FORGET_SHOWN, "knowmem_f": FORGET_SHOWN, "retain": RETAIN_SHOWN, "knowmem_r": RETAIN_SHOWN}
 """What a task's rows are for, and how many of them are shown."""
-ANSWERS_CAPTION = (
-    "Greedy answers to the first rows of the evaluation, one seed: rows are not picked by what was answered."
-)
 DARK_CSS = (
     "<style>:root { color-scheme: light dark; font-family: sans-serif; }"
     " @media (prefers-color-scheme: dark) { canvas, svg { filter: invert(0.9) hue-rotate(180deg); } }</style>"
@@ -67,7 +63,7 @@ def write_own_rows_parts(results: SweepResults, folder: Path) -> tuple[list[str]
     measured = read_trial_parquet(store, store.trial(verdict.key) / ROWS).to_pandas()
     rows = tabulate_forget_row_scores(measured)
     save_frame_as_csv(folder, "forget_rows", rows)
-    shown: Any = rows.loc[rows["said_any"] > 0].head(MAX_SAID_ROWS_SHOWN)
+    shown: Any = rows.loc[rows["said_any"] > 0].head(50)
     caption = "Rows are numbered as in the forget file; tables/forget_rows.csv has every measured one."
     listed = shown.map(format_number).assign(row=shown["row"].astype(str)).rename(columns=COLUMN_HEADS)
     still = Section("Which rows are still said", (PrintedTable(listed, (caption,)),))
@@ -206,9 +202,8 @@ def make_before_after_section(results: SweepResults) -> list[Section]:
         table = before.merge(after, on=["purpose", "question"], suffixes=("", "_after"))
         if len(table):
             heads = ["", "Question", "Original model", describe_method(row["method"], row["rectifier.name"])]
-            items.append(
-                PrintedTable(table.set_axis(heads, axis="columns"), (ANSWERS_CAPTION,), format_forget_split(str(split)))
-            )
+            told = "Greedy answers to the first rows of the evaluation, one seed: none is picked by what was answered."
+            items.append(PrintedTable(table.set_axis(heads, axis="columns"), (told,), format_forget_split(str(split))))
     return [Section("Before and after", tuple(items))] if items else []
 
 

@@ -240,7 +240,7 @@ def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
         if auto == model_answers.AUTO_RETAIN:
             models = ModelFinder(sweep, store, sweep.benchmark)
             asked = models.find_model(models.kind.TARGET), sweep.benchmark.template, sweep.resources.precision
-            answers = store.data_folder(model_answers.make_answers_id(*asked)) / model_answers.ANSWERS_FILE_NAME
+            answers = store.data_folder(model_answers.make_answers_id(*asked)) / "answers.jsonl"
             at |= {model_answers.ANSWERS_PART: str(answers), "retain": further}
     elif named := [*given, *(["baseline"] if sweep.baseline else [])]:
         raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN_USAGE}")

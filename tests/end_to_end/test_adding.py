@@ -20,7 +20,6 @@ from trainables.storage import atomic_files
 from trainables.storage.file_names import RESULT
 
 FILES = pages.files(pages.read("docs/adding.md"))
-EQUAL = pages.files(pages.read("README.md"))
 SWEEP, OBJECTIVE, RECTIFIER, BENCHMARK, MEASURE, BACKBONE = (
     "search_spaces/npo_gammas.py",
     "trainables/methods/custom/known.py",
@@ -43,7 +42,7 @@ def copy(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(root / package, place / package, ignore=shutil.ignore_patterns("__pycache__"))
     for path in ("pyproject.toml", "Makefile"):
         shutil.copy(root / path, place)
-    for path, text in (FILES | EQUAL).items():
+    for path, text in (FILES | pages.files(pages.read("README.md"))).items():
         assert not (place / path).exists()
         (place / path).write_text(text)
     return place

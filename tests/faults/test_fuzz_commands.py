@@ -26,7 +26,6 @@ pytestmark = pytest.mark.faults
 FIRST = int(os.environ.get("SEED") or 0)
 SWEEPS = ("tofu_phi_uwc", "muse_books", "own")
 """Of three benchmarks, one with calibrations."""
-LONGEST = 6000
 """Characters of a message."""
 POOL = (*fuzzing.NUMBERS, *fuzzing.WORDS, *fuzzing.PLACES, *(word for word in fuzzing.ODD if "\0" not in word))
 """No shell passes a zero byte on."""
@@ -58,7 +57,7 @@ def find_problem(status: int | None, said: str) -> str:
     told = any(line.startswith(("error: ", "╭─ Error")) or "Usage:" in line for line in said.splitlines())
     if status == 2 and not told:
         return f"no message: {said[-300:]}"
-    return f"{len(said)} characters" if len(said) > LONGEST and "Usage:" not in said else ""
+    return f"{len(said)} characters" if len(said) > 6000 and "Usage:" not in said else ""
 
 
 def run_command(folder: Path, module: str, *arguments: object) -> tuple[int | None, str, str]:

@@ -48,7 +48,6 @@ DARK = 20.0
 
 SWEEP = ["tofu_tiny", *(part for pair in SETTINGS for part in ("--set", pair))]
 """What stands for the pages' tofu_llama."""
-FROM_LAPTOP = "python -m platform.sweep tofu_llama --cluster cluster.yaml"
 ON_HEAD = "cd unlearning && python -m platform.sweep tofu_llama"
 
 
@@ -93,7 +92,7 @@ def ask_as_another_user(lab: Lab, host: int = 0) -> list[str]:
 
 def lose_laptop_and_host(lab: Lab, store: Storage) -> None:
     """Nine trials: the laptop goes away after the first result, then a host loses its power, then all come back."""
-    typed = lab.words_of(FROM_LAPTOP, [*SWEEP, *TRIALS])
+    typed = lab.words_of("python -m platform.sweep tofu_llama --cluster cluster.yaml", [*SWEEP, *TRIALS])
     with step("a sweep from the laptop, until its first result; another user asks all ports; the laptop goes away"):
         laptop = lab.begin(*typed)
         wait_until(900, "a first result", lambda: require(laptop.is_running, "the command ended") or results(store))

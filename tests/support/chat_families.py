@@ -10,7 +10,6 @@ from transformers import PreTrainedTokenizerFast
 
 BYTES, PIECES = "bytes", "pieces"
 """Byte-level BPE, as GPT-2's; and SentencePiece's way, as Llama 2's: ▁ for a space, one more in front of a text."""
-SPACES = {BYTES: "Ġ", PIECES: "▁"}
 WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 """How Llama 3 and Qwen cut a text into words."""
 DATE = "10 Apr 2025"
@@ -30,7 +29,7 @@ def build(
     like_gpt2: bool = False,
 ) -> Any:
     """Return a tokenizer that knows some words with a space in front; `adds_bos`: it puts `bos` before a text."""
-    space = SPACES[kind]
+    space = {BYTES: "Ġ", PIECES: "▁"}[kind]
     pairs = [(space, letter) for letter in "TIPWAt12"] + [("i", "n"), (space + "I", "n"), *merges]
     if kind == BYTES:
         letters, base = sorted(pre_tokenizers.ByteLevel.alphabet()), [("Ċ", "Ċ"), (".", "Ċ")]

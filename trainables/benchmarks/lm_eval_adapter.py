@@ -21,7 +21,6 @@ from trainables.data import raw_rows
 from trainables.inference.progress import ProgressCounter
 
 ACCURACY_FIELD = "acc,none"
-TOKENS_PER_PROMPT = 256
 MMLU, MMLU_DEFINITIONS_FOLDER, MMLU_HUB_ID = "mmlu", "mmlu/default", "cais/mmlu"
 MMLU_SPLITS = ("test", "dev")
 """The files of a subject of MMLU: lm-eval reads the worked examples also where it shows none."""
@@ -152,7 +151,7 @@ def evaluate_lm_eval_tasks(
     def evaluate() -> tuple[Metrics, Records]:
         wrap: Any = huggingface.HFLM  # its decorators, and simple_evaluate's, hide the parameters from type checkers
         run: Any = lm_eval.simple_evaluate
-        rows = max(1, min(token_budget, LABELS_PER_CHUNK) // TOKENS_PER_PROMPT)  # lm-eval keeps all tokens' logits
+        rows = max(1, min(token_budget, LABELS_PER_CHUNK) // 256)  # of so many tokens; lm-eval keeps all logits
         model = wrap(pretrained=network, tokenizer=copy.deepcopy(tokenizer), batch_size=rows)  # it adds a pad token
         found = run(model=model, tasks=list(tasks), limit=limit, task_manager=_definitions(MMLU_DEFINITIONS_FOLDER))
         values: Metrics = {}

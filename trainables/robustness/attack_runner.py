@@ -5,12 +5,13 @@ scored, without a template's answer tag and what it puts behind an answer, so th
 """
 
 import contextlib
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import comb
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -64,8 +65,11 @@ class AttackRunner:
 
     @property
     def relearnings(self) -> attacks.RelearningAttackSet:
+        """Those that are given, else a sweep's: a quarter of, once and four times the target model's learning rate."""
         assert self.lr is not None, "asked for with relearning"
-        return self.attackers or attacks.make_relearning_grid(self.lr, self.seed)
+        each = itertools.product(get_args(attacks.RelearnedRows), (0.25 * self.lr, self.lr, 4 * self.lr))
+        grid = tuple(attacks.RelearningAttack(learns=learns, lr=lr) for learns, lr in each)
+        return self.attackers or attacks.RelearningAttackSet(attackers=grid, seed=self.seed)
 
     @property
     def question_rows(self) -> list[Row]:
@@ -149,7 +153,7 @@ class AttackRunner:
         return {"points": {"0": _measure(self._score(network, asked, encoder))}}
 
     def _sample(self, network: Any, encoder: Encoder) -> dict[str, Metrics]:
-        """Return leak@k of ROUGE-L's recall, by k."""
+        """Return leak@k of ROUGE-L's recall for k = 1, 2, 4, ... up to the number of samples."""
         prompts = encoder.encode_prompts([row["question"] for row in self.question_rows])
         budget = KV_CACHE_FACTOR * choose_process_token_budget(self.resources, network)
         torch.manual_seed(self.seed)
@@ -159,7 +163,8 @@ class AttackRunner:
             [scorer.score(row["answer"], text)["rougeL"].recall for text in texts]
             for row, texts in zip(self.question_rows, answers, strict=True)
         ]
-        return {str(k): {"leak": value} for k, value in compute_leak_curve(np.array(scores)).items()}
+        counts = (2**power for power in range(self.samples.bit_length()))
+        return {str(k): {"leak": compute_leak_at_k(k, np.array(scores))} for k in counts}
 
     def _sweep(self, model: Model) -> dict[str, Any]:
         """Make each relearning of a sweep; one whose model is no longer finite ends there.
@@ -215,11 +220,6 @@ def compute_leak_at_k(k: int, scores: NDArray[np.float64]) -> float:
     count = scores.shape[1]
     weights = np.array([comb(i, k - 1) / comb(count, k) for i in range(count)])
     return float((np.sort(scores, axis=1) @ weights).mean())
-
-
-def compute_leak_curve(scores: NDArray[np.float64]) -> dict[int, float]:
-    """Return leak@k for k = 1, 2, 4, ... up to the number of samples."""
-    return {k: compute_leak_at_k(k, scores) for k in (2**power for power in range(scores.shape[1].bit_length()))}
 
 
 def relearn(

@@ -4,7 +4,7 @@ The retain model under the same attack is the yardstick. Without torch: commands
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -46,13 +46,6 @@ class RelearningAttackSet(FrozenSettings):
 
     attackers: tuple[RelearningAttack, ...] = Field(min_length=1)
     seed: Seed = 0
-
-
-def make_relearning_grid(lr: float, seed: int) -> RelearningAttackSet:
-    """Return the grid of a sweep: a quarter of, once and four times the rate that trained the target model."""
-    rates = (0.25 * lr, lr, 4 * lr)
-    grid = tuple(RelearningAttack(learns=one, lr=rate) for one in get_args(RelearnedRows) for rate in rates)
-    return RelearningAttackSet(attackers=grid, seed=seed)
 
 
 ATTACKS = {

@@ -21,7 +21,6 @@ from trainables.training.engine import Engine, PlainEngine
 MAX_BATCH_ATTEMPTS = 10
 OBSERVED_SEED_OFFSET = 1 << 20
 """Added to the seed of the rows that `observe` measures on, so that they are not the step's own."""
-OTHER_ANSWER_NLL_TERM = Term("forget", nll, answers="other")
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,9 @@ class TrainingTask:
         known: Sequence[int] = range(len(self.forget)) if attempt == 0 else self.list_sampled_forget_rows()
         numbers = sampling.draw_forget_row_numbers(self.seed, step, attempt, len(known), size)
         drawn = [known[number] for number in numbers]
-        if isinstance(self.forget, sampling.AlternativeAnswerRows):
-            return self.forget.find_items_of_rows(drawn, step * size)
+        if isinstance(self.forget, sampling.AlternativeAnswerRows):  # whose answers are others in each epoch
+            rows = len(self.forget)
+            return [row + (step * size + place) // rows * rows for place, row in enumerate(drawn)]
         return drawn
 
 
@@ -100,7 +100,8 @@ def make_initial_state(engine: Engine, task: TrainingTask) -> TrainingState:
     if isinstance(rows, sampling.AlternativeAnswerRows):
         epochs = -(-task.count_steps() * batch // len(rows))
         items = [epoch * len(rows) + number for epoch in range(epochs) for number in numbers]
-        others = forward_backward.compute_row_loss_sums(engine, rows, items, task, size, OTHER_ANSWER_NLL_TERM)
+        term = Term("forget", nll, answers="other")
+        others = forward_backward.compute_row_loss_sums(engine, rows, items, task, size, term)
         state.reference = {item: state.reference[item % len(rows)] - others[item] for item in items}
     if not all(map(math.isfinite, state.reference.values())):
         raise TrialDiverged("the target model's loss of a forget row is not finite")

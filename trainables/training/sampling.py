@@ -42,10 +42,6 @@ class AlternativeAnswerRows(Sequence[Example]):
         own = self.rows[row]
         return RowWithAlternativeAnswer(own.input_ids, own.answer_start, other=self.encode(row, self.answers[drawn]))
 
-    def find_items_of_rows(self, rows: Sequence[int], start: int) -> list[int]:
-        """Return the items of rows that stand from place `start` on in the stream of epochs."""
-        return [row + (start + place) // len(self) * len(self) for place, row in enumerate(rows)]
-
 
 def draw_forget_row_numbers(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:
     """Return the row numbers of the effective forget batch of `step` (from 0)."""

@@ -11,7 +11,6 @@ from trainables.common.errors import InputError
 from trainables.storage.atomic_files import read_json
 
 WHOLE_WEIGHTS_FILE, WEIGHTS_INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
-ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 MERGE = "merge the adapter into its base model (peft: merge_and_unload, save_pretrained) and give that folder"
 WRAP_PARTS = {"base_layer", "lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "original_module"}
 WRAP_PARTS |= {"modules_to_save", "_orig_mod", "_fsdp_wrapped_module", "_forward_module", "_checkpoint_wrapped_module"}
@@ -49,7 +48,8 @@ def list_weight_problems(folder: Path, attention: str, option: str) -> list[str]
 
 def explain_adapter(folder: Path) -> str | None:
     """Return how to go on where an adapter is in a folder: transformers would put it on top of whole weights."""
-    files = " and ".join(name for name in ADAPTER_FILES if typed_paths.is_file(folder / name))
+    names = ("adapter_config.json", "adapter_model.safetensors")
+    files = " and ".join(name for name in names if typed_paths.is_file(folder / name))
     if not files:
         return None
     if not any(typed_paths.is_file(folder / name) for name in (WHOLE_WEIGHTS_FILE, WEIGHTS_INDEX_FILE)):

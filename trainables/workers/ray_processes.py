@@ -28,8 +28,6 @@ from trainables.storage.opening import open_storage_unchecked
 from trainables.workers import shared_artifacts
 
 TUNE_REPORT_INTERVAL_SECONDS = 2.0
-NODE_ANSWER_SECONDS = 2.0
-"""How long a node may take to answer before it counts as gone."""
 RANK_LAUNCHER_RESOURCES = {"cpu": 0, "node:__internal_head__": 0.001}
 """Resources of the function that launches a trial's ranks: it runs on the head, which outlives every other node."""
 COLLECTIVE_TIMEOUT_SECONDS = 6 * 3600
@@ -210,11 +208,11 @@ def run_on_ranks(
 
 
 def list_live_nodes() -> set[str]:
-    """Return the ids of the nodes whose raylets answer, which Ray itself asks only half a minute later."""
+    """Return the ids of the nodes whose raylets answer within 2 s, which Ray itself asks only half a minute later."""
 
     def ask(node: dict[str, Any]) -> set[str]:
         try:
-            socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), NODE_ANSWER_SECONDS).close()
+            socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), 2.0).close()
         except OSError:
             return set()
         return {node["NodeID"]}

@@ -36,9 +36,6 @@ def test_load_keeps_every_trial(results: SweepResults) -> None:
     assert ("gru", "") not in clipping
 
 
-CALIBRATED = sweep_store.calibrated(-5.0, 0.5)
-
-
 @pytest.mark.parametrize(
     ("mixed", "plain", "counts"),
     [
@@ -52,7 +49,7 @@ def test_of_a_trial_with_and_without_calibration_one_counts(
     tmp_path: Path, mixed: dict[str, Any], plain: dict[str, Any], counts: str, first: str
 ) -> None:
     """The calibrated one where it was evaluated; another seed and another setting are no twins."""
-    write_trial(tmp_path, "mixed", calibration=CALIBRATED, **mixed)
+    write_trial(tmp_path, "mixed", calibration=sweep_store.calibrated(-5.0, 0.5), **mixed)
     write_trial(tmp_path, "plain", **plain)
     write_trial(tmp_path, "other", fq=-4.0, mu=0.6, seed=1)
     write_trial(tmp_path, "slow", fq=-4.0, mu=0.6, lr=1e-5)

@@ -84,7 +84,6 @@ def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store:
     assert "at commit ffff, code 01d, torch 2.12.0" in read_sweep_state(plan, store).warnings[0]
 
 
-STUDY = "forget05/npo/gru"
 AXES = ("rectifier.gamma=0.05,0.8", "rectifier.name=gru", "method=npo", "benchmark.split=forget05")
 
 
@@ -101,7 +100,7 @@ def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage
     manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
     assert (len(state.plan.trials), state.number_to_run) == (1, 6)
     assert manifest.load_manifests_by_name(state.plan.name, store)[0].trials == ()
-    space = state.plan.spaces[STUDY]
+    space = state.plan.spaces["forget05/npo/gru"]
     done, running, outside = make(space, 3.333e-5), make(space, 2e-4), make(space, 5e-3)
     for trial in (done, running, outside):
         store.write_trial_config(trial.id(), trial.model_dump(mode="json"))

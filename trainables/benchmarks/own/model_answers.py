@@ -21,7 +21,6 @@ from trainables.storage import atomic_files
 AUTO_RETAIN, ANSWERS_PART = "auto", "answers"
 """What is typed for `retain`, alone or in front of a comma and a file; the part of `benchmark.sources`."""
 NEUTRAL_PROMPTS_FILE = Path(raw_rows.__file__).with_name("neutral_prompts.txt")
-ANSWERS_FILE_NAME = f"{ANSWERS_PART}.jsonl"
 ANSWER_TOKENS = 64
 TRAINED_TOKENS = 16
 """So many of a neutral answer are trained on beside a user's questions, and so many of the model's words to these."""

@@ -28,7 +28,6 @@ from trainables.training import model_files
 from trainables.trial import setup, step_selection
 
 FACTS_FILE, CARD_FILE = "unlearning.json", "README.md"
-MODEL_CARD_TEMPLATE_FILE = Path(__file__).with_name("model_card.md.j2")
 SAME_WEIGHTS_TOLERANCE, ROUNDED_WEIGHTS_TOLERANCE = 1e-3, 0.05
 """By how much metrics may differ from the trial's: of the same weights, and of rounded ones."""
 LOCATION_FIELDS = ("path", "data", "sources", "tokenizer")
@@ -232,7 +231,8 @@ def render_model_card(facts: dict[str, Any], trial: Trial) -> str:
         "choice": _choice(facts, trial),
         "measured": measured,
     }
-    return str(ModelCard.from_template(data, template_path=str(MODEL_CARD_TEMPLATE_FILE), **values)) + "\n"
+    template = str(Path(__file__).with_name("model_card.md.j2"))
+    return str(ModelCard.from_template(data, template_path=template, **values)) + "\n"
 
 
 def _list_hub_ids(fingerprint: str | None) -> list[str]:
