@@ -1,6 +1,7 @@
 """What a start needs from outside, in words, and the fetching of it from the hub before the first trial."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from search_spaces.schema import backbones
@@ -76,7 +77,8 @@ def _fetch(requirement: HubRequirement, store: Storage) -> None:
     """Fetch a requirement at the storage's commit, or at the one that its revision names now: offline the cache's."""
     from huggingface_hub import HfApi
 
-    check_hub_responds()
+    with suppress(ConnectionError):  # the cache may know the commit
+        check_hub_responds()
     named = {"repo_type": requirement.repo_type, "revision": requirement.revision}
     look_up = partial(HfApi().resolve_revision, requirement.id, **named)
     commit = read_pinned_commit(requirement, store) or call_within(ANSWER_TIMEOUT, "the hub", look_up).resolved

@@ -96,12 +96,19 @@ def read_pinned_commit(requirement: HubRequirement, store: Storage) -> str | Non
 
 @functools.cache
 def check_hub_responds() -> None:
-    """Raise InputError if the hub takes a connection and gives no answer: its client would wait without a word."""
-    from huggingface_hub import constants
+    """Raise InputError if the hub gives no answer, ConnectionError if there is no way to it: its client tries long."""
+    import httpx2
+    from huggingface_hub import constants, get_session
 
-    if not constants.HF_HUB_OFFLINE:
-        advice = "try again, or set HF_HUB_OFFLINE=1 to go by what this machine has fetched"
-        deadlines.check_server_responds(constants.ENDPOINT, "the hub", advice)
+    if constants.HF_HUB_OFFLINE:
+        return
+    advice = "set HF_HUB_OFFLINE=1 to go by what this machine has fetched"
+    deadlines.check_server_responds(constants.ENDPOINT, "the hub", f"try again, or {advice}")
+    try:
+        get_session().head(constants.ENDPOINT)
+    except httpx2.HTTPError as error:
+        if isinstance(error, httpx2.ConnectError):
+            raise ConnectionError(f"there is no connection to the hub ({error}); {advice}") from error
 
 
 def download_commit(requirement: HubRequirement, commit: str, *, only_cached: bool = False) -> Path:

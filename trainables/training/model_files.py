@@ -73,8 +73,8 @@ def read_model_shape(model: Model) -> ModelShape | None:
     """Return the sizes in the model's configuration, of a hub id too; None if it names them in another way."""
     from transformers import AutoConfig
 
-    source = _source(model.path)
     try:
+        source = _source(model.path)
         settings = AutoConfig.from_pretrained(source, revision=model.revision, trust_remote_code=False).to_dict()
     except Exception as error:
         raise InputError(f"target: cannot read '{model.path}': {_advice(model.path, error, 'target')}") from error
@@ -95,10 +95,10 @@ def load_model_and_tokenizer(model: Model, precision: str = "fp32", field: str =
 
     check_if_local_model(model, field)
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans a graph for every new shape, and its gradients vary
-    tokenizer, source = load_tokenizer(model, field), _source(model.path)
+    tokenizer = load_tokenizer(model, field)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            source,
+            _source(model.path),
             revision=model.revision,
             use_safetensors=True,
             trust_remote_code=False,
@@ -126,11 +126,12 @@ def load_tokenizer(model: Model, field: str = "target") -> Any:
     from transformers import AutoTokenizer
 
     place = model.tokenizer or model.path
-    revision, source = model.revision if model.tokenizer is None else None, _source(place)
-    if "/" in str((read_json(Path(source) / "tokenizer_config.json") or {}).get("fast_tokenizer_files")):
+    revision, folder = model.revision if model.tokenizer is None else None, typed_paths.expand_home(place)
+    if "/" in str((read_json(folder / "tokenizer_config.json") or {}).get("fast_tokenizer_files")):
         raise InputError(f"{field}: tokenizer_config.json of '{place}' names fast_tokenizer_files outside the folder")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, use_fast=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(_source(place), revision=revision, trust_remote_code=False)
+        tokenizer.name_or_path = _source(model.path)  # whose generation_config.json names further ends of an answer
     except Exception as error:
         raise InputError(f"{field}: cannot load the tokenizer of '{place}': {_advice(place, error, field)}") from error
     if not tokenizer.vocab_size or not tokenizer("What is it?", add_special_tokens=False)["input_ids"]:
@@ -140,7 +141,6 @@ def load_tokenizer(model: Model, field: str = "target") -> Any:
         )
     if not tokenizer.is_fast:
         raise InputError(f"{field}: '{place}' has no fast tokenizer, whose offsets decide what is answer")
-    tokenizer.name_or_path = _source(model.path)  # whose generation_config.json names further ends of an answer
     return tokenizer
 
 
@@ -202,4 +202,4 @@ def _advice(path: str, error: Exception, field: str) -> str:
         return "it needs code from its own folder, which never runs here; give a model that transformers has itself"
     if "attn_implementation" in first or "flash_attn" in first:
         return f"{first.partition('. ')[0]}; add {_eager(field)}"
-    return first if folder else f"{first}. Without a network give a folder: --set target=DIR"
+    return first if folder else f"{first}. Without a network give a folder" + ": --set target=DIR" * (field == "target")

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
+import pytest
+from huggingface_hub import constants
 
 from tests.support import shrunk_sweeps, tiny
 from tests.support.hub_server import MODEL_ID, QUESTIONS_ID, ROWS, ROWS_ID, TARGET, TOKENIZER, HubBench
@@ -11,10 +13,12 @@ from tests.support.small_sweep import plan_named
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_adapter
 from trainables.benchmarks.local_paths import localize_paths
+from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import hashed_settings
-from trainables.data import raw_rows
+from trainables.data import hub_folders, raw_rows
 from trainables.data.hub_folders import HubRequirement, find_commits_in_settings
+from trainables.training import model_files
 
 
 def test_rows_are_read_from_the_storage_as_from_the_hub(bench: HubBench) -> None:
@@ -113,3 +117,13 @@ def test_a_model_that_was_fetched_is_asked_as_its_tokenizer_says(bench: HubBench
     found = [plan_named("own", bench.store, *typed).sweep.benchmark.template]
     bench.fetch(TARGET)
     assert [*found, plan_named("own", bench.store, *typed).sweep.benchmark.template] == ["chat", "plain"]
+
+
+def test_where_no_way_leads_to_the_hub_a_line_says_so_at_once(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    hub_folders.check_hub_responds.cache_clear()
+    refused = pytest.raises(InputError, match=r"there is no connection to the hub .* HF_HUB_OFFLINE=1 to go by what")
+    with refused:
+        model_files.load_model_and_tokenizer(Model(path=MODEL_ID))
+    with refused:
+        raw_rows.load_rows(ROWS_ID, "forget01", ("question",))
