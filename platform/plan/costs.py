@@ -31,8 +31,8 @@ CPU_INFO_FILE, CPU_BF16_FLAGS = Path("/proc/cpuinfo"), ("avx512_bf16", "amx_bf16
 """Where Linux says what a CPU can do, and the words without which bf16 is taken to be as fast as fp32."""
 LAUNCHES_PER_LAYER, GPU_SECONDS_PER_LAUNCH = (39, 72), 33e-6
 """Operations that a Llama's layer launches, forward and backward (counted); seconds for one beside a GPU (measured)."""
-MAX_NEW_TOKENS, PROMPT_AND_ANSWER_TOKENS, CPU_TOKENS = 200, 256, 1024
-"""Tokens that a row is given at most, those of such a row with its prompt, and those of a pass where nothing is set."""
+MAX_NEW_TOKENS, PROMPT_AND_ANSWER_TOKENS = 200, 256
+"""Tokens that a row is given at most, and those of such a row with its prompt."""
 SWEEP_START_SECONDS, LOAD_SECONDS, DISK_BYTE_RATE, SECONDS_PER_TEXT_TOKEN = 20.0, 1.0, 1e9, 5e-6
 """Seconds until a sweep's first work, and until a trial's beside reading its model; bytes a second of that; seconds for
 a token that an evaluation reads, by a tokenizer and ROUGE."""
@@ -99,9 +99,12 @@ def estimate_memory_by_study(trials: Sequence[Trial], shape: ModelShape | None) 
     kinds = {(one.study(), one.training, one.objective, one.rectifier.parts): one for one in trials}
     needs: dict[str, memory.MemoryFit] = {}
     for (study, *_), trial in kinds.items():  # of each study the trial that takes most
-        longest = sizes[trial.benchmark, trial.training.max_length].longest
-        size, part = trial.resources.gpu_memory, min(1.0, trial.resources.gpus)
-        fit = memory.fit_trial_to_memory(trial, shape, longest, size * 1e9 * part if size and part else None)
+        text, resources = sizes[trial.benchmark, trial.training.max_length], trial.resources
+        if not (resources.gpus or resources.micro_batch or trial.task_vector):
+            resources = resources.model_copy(update={"micro_batch": memory.choose_cpu_micro_batch(trial, text.mean)})
+            trial = trial.model_copy(update={"resources": resources})
+        size, part = resources.gpu_memory, min(1.0, resources.gpus)
+        fit = memory.fit_trial_to_memory(trial, shape, text.longest, size * 1e9 * part if size and part else None)
         needs[study] = max(needs.get(study, fit), fit, key=lambda one: one.peak.total)
     return needs
 
@@ -194,8 +197,7 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
         text, asked = estimate_training_and_eval_text(plan.sweep, trial)
         if text.points is None:
             return None
-        on_cpu = max(1, int(CPU_TOKENS / text.mean))
-        rows = plan.needs[trial.study()].micro_batch if trial.resources.gpus else on_cpu
+        rows = plan.needs[trial.study()].micro_batch
         made = make_direction_recipe(trial)  # trials that differ by their strength alone share it
         key = made.id() if made else trial.id()
         if key not in trained:
@@ -216,7 +218,8 @@ def estimate_preparation_seconds(
     """
     first, authors, rates = plan.trials[0], plan.sweep.fictional, estimate_device_rates(plan.sweep.resources)
     text, asked = estimate_training_and_eval_text(plan.sweep, first)
-    count, rows = authors.authors * authors.questions if authors else AUTHOR_ROWS, max(1, int(CPU_TOKENS / text.mean))
+    count = authors.authors * authors.questions if authors else AUTHOR_ROWS
+    rows = max(1, int(memory.CPU_TRAINING_PASS_TOKENS / text.mean))
     rows_of_step = Training(batch_size=first.training.batch_size)  # which the ranks divide
     plain = Trial(method="ga", target=first.target, resources=first.resources, training=rows_of_step)
     trained = {recipe.base: plain.model_copy(update={"training": recipe.training}) for recipe in recipes}

@@ -109,17 +109,21 @@ def count_local_gpus() -> int:
     return found if visible is None else min(found, len([part for part in visible.split(",") if part.strip()]))
 
 
-def describe_missing_cpus_and_gpus(wanted: Resources, address: str | None) -> list[str]:
+def describe_missing_resources(plan: Plan, address: str | None) -> list[str]:
     """Return what a trial asks for beyond this machine, in words; nothing where a cluster runs it."""
     if resolve_ray_address(address) != LOCAL_RAY:
         return []
-    found = {"gpus": count_local_gpus(), "cpus": count_usable_cpus()}
-    asked = {"gpus": wanted.gpus * wanted.ranks, "cpus": wanted.cpus * wanted.ranks}
-    elsewhere = "--cluster FILE runs it on one that has them"
+    wanted, elsewhere = plan.sweep.resources, "--cluster FILE runs it on one that has more"
+    memory = 0 if wanted.gpus else max((fit.peak.total for fit in plan.needs.values()), default=0) / 1e9
+    asked = {
+        "resources.gpus": (wanted.gpus, count_local_gpus()),
+        "resources.cpus": (wanted.cpus, count_usable_cpus()),
+        "memory in GB (resources.micro_batch=1 takes less)": (memory, read_usable_machine_memory() / 1e9),
+    }
     return [
-        f"resources.{kind}: a trial asks for {amount:g}, this machine has {found[kind]}; {elsewhere}"
-        for kind, amount in asked.items()
-        if amount > found[kind]
+        f"{what}: a trial asks for {each * wanted.ranks:.4g}, this machine has {here:.4g}; {elsewhere}"
+        for what, (each, here) in asked.items()
+        if each * wanted.ranks > here
     ]
 
 

@@ -15,7 +15,7 @@ import typer
 
 from platform.plan import overrides
 from platform.plan.build import make_plan
-from platform.schedule.capacity import choose_gpu_share, describe_missing_cpus_and_gpus, estimate_parallel_trials
+from platform.schedule.capacity import choose_gpu_share, describe_missing_resources, estimate_parallel_trials
 from platform.schedule.ray_environment import remove_own_ray_folder, set_ray_environment
 from platform.state import lock, manifest
 from platform.state.limits import StartOptions, SweepStopper, load_spent_gpu_seconds, record_spent_gpu_seconds
@@ -106,7 +106,7 @@ def main(
     aside = len(state.done) + len(state.retried) + len(state.damaged) if options.new else 0
     state = add_shared_artifact_warnings(SweepState(state.plan, {}), store) if options.new else state
     slots = estimate_parallel_trials(plan.sweep.resources, state.number_to_run, options.max_concurrent, options.address)
-    lacks = describe_missing_cpus_and_gpus(sweep.resources, options.address)
+    lacks = describe_missing_resources(plan, options.address)
     if dry_run:
         document = convert_plan_to_json(state, store, options.keep, slots, aside=aside, lacks=lacks)
         cli.print_line(json.dumps(document, indent=2) if as_json else "\n".join(format_dry_run(state, document, slots)))

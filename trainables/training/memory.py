@@ -24,6 +24,8 @@ CPU_PROCESS_BYTES = 0.52e9
 """Bytes of a process that has imported torch, transformers and Ray (torch 2.13, its CPU build), before any model."""
 MIN_EVALUATION_PASS_TOKENS, CPU_PASS_TOKENS, MAX_PASS_TOKENS = 1024, 4096, 65536
 """Padded tokens of an evaluation's pass: at least and at most where a GPU's memory decides, and where it does not."""
+CPU_TRAINING_PASS_TOKENS = 1024
+"""About so many tokens of a training pass stay in a CPU's caches (docs/LOG.md, 2026-11-24: up to 1.4 times as fast)."""
 OWN_CGROUPS_FILE = Path("/proc/self/cgroup")
 CGROUP_LIMITS = {"": Path("/sys/fs/cgroup/memory.max"), "memory": Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")}
 """Linux's control groups that this process is in, and their files of the most memory, of version 2 and 1."""
@@ -278,6 +280,12 @@ def fit_trial_to_memory(trial: Trial, shape: ModelShape, longest: int, memory: f
         rows = -(-share // parts)
     least = estimate_peak_memory(trial, shape, stage, rows, length).total
     return MemoryFit(stage, rows, estimate_peak_memory(trial, shape, stage, rows, length, limit), limit, least)
+
+
+def choose_cpu_micro_batch(trial: Trial, mean_tokens: float) -> int:
+    """Return the rows of a CPU's pass: about CPU_TRAINING_PASS_TOKENS; `mean_tokens`: of a row."""
+    rows = int(CPU_TRAINING_PASS_TOKENS / max(mean_tokens, find_loss_padding_length(trial)))
+    return max(1, min(rows, trial.training.batch_size // trial.resources.ranks))
 
 
 def find_loss_padding_length(trial: Trial) -> int:

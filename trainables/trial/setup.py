@@ -25,8 +25,6 @@ from trainables.training import checkpoints, loop, memory, model_files, sampling
 from trainables.training.engine import Engine
 from trainables.training.runtime import choose_process_token_budget, read_device_memory
 
-CPU_TRAINING_PASS_TOKENS = 1024
-"""About so many tokens of a pass stay in a CPU's caches (docs/LOG.md, 2026-11-24: up to 1.4 times as fast)."""
 RMU_WEIGHTS = "mlp.down_proj.weight"
 """RMU trains these of its layer and the two before it, as its authors do."""
 
@@ -183,8 +181,7 @@ def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
         if trial.task_vector is not None:
             return None  # as directions are made that several trials share
         lengths = [len(row.input_ids) for side in load_training_examples(trial) for row in side]
-        tokens = max(sum(lengths) / len(lengths), memory.find_loss_padding_length(trial))
-        return max(1, min(int(CPU_TRAINING_PASS_TOKENS / tokens), trial.training.batch_size // resources.ranks))
+        return memory.choose_cpu_micro_batch(trial, sum(lengths) / len(lengths))
     shape = model_files.read_model_shape(trial.target)
     if shape is None:
         return None

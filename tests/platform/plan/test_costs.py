@@ -83,7 +83,7 @@ def test_on_a_cpu_a_process_and_the_target_that_it_keeps_count(method: str, rank
 
 
 def test_micro_batch_is_the_share_in_as_few_parts_as_fit() -> None:
-    """That of the user stands, and without a GPU it is the share."""
+    """That of the user stands, and where the memory is not known it is the share."""
     found = [memory.fit_trial_to_memory(trial(rectifier=GRU), SEVEN, 256, size * GB) for size in (64, 80, 140)]
     assert [(fit.micro_batch, fit.fits) for fit in found] == [(4, True), (8, True), (8, True)]
     chosen = A100.model_copy(update={"micro_batch": 5})
@@ -128,6 +128,10 @@ def test_a_pass_on_the_cpu_has_about_a_thousand_tokens(tmp_path: Path) -> None:
     assert passed("ga_kl") == 2, "its rows are padded to 500 tokens"
     assert (passed(size=4), passed(size=4, ranks=2)) == (4, 2), "no more than a rank has"
     assert passed(micro_batch=3) == 3
+    for many in (64, 10**6):  # the plan knows lengths about
+        one = trial(target=model, benchmark=rows, training=Training(batch_size=many), resources=Resources())
+        (planned,) = costs.estimate_memory_by_study([one], SEVEN).values()
+        assert planned.micro_batch == pytest.approx(passed(size=many), rel=0.7)
 
 
 def test_what_cannot_fit_is_refused_with_the_numbers(store: Storage) -> None:
@@ -199,7 +203,6 @@ def test_evaluation_by_hand() -> None:
         ) == pytest.approx(expected)
 
 
-H100_WIDE = H100.model_copy(update={"evaluation_tokens": 65536})
 ROWS_160, OWN_ROWS, FORGET05 = (
     EvaluationTokens(89600, 32000),
     EvaluationTokens(4976, 9600),
@@ -211,7 +214,7 @@ ROWS_160, OWN_ROWS, FORGET05 = (
     ("resources", "shape", "steps", "text", "rows", "seconds"),
     [
         (H100, LLAMA_1B, 1, (200, 128.0), ROWS_160, (0.205, 14.1)),
-        (H100_WIDE, SMOLLM2, None, (200, 80.0), FORGET05, (8.5, 12.4)),
+        (H100.model_copy(update={"evaluation_tokens": 65536}), SMOLLM2, None, (200, 80.0), FORGET05, (8.5, 12.4)),
         (CORE, TOFU_TINY, None, (200, 80.0), FORGET05, (29.3, 29.2)),
         (CORE, SMOLLM2, 1, (32, 77.0), OWN_ROWS, (31.4 * 64 / 24, 84.2)),
     ],
