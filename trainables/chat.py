@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+from trainables import benchmarks
 from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
-from trainables.config.settings import Model
+from trainables.config.settings import Benchmark, Model
+from trainables.data.templates import CHAT
 from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial_id
 
@@ -23,7 +25,7 @@ def main(
     ask: Annotated[list[str] | None, typer.Option(help="A question, several times if you like; else you type.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
 ) -> int:
-    """Chat with a model: greedy answers by its chat template, without memory of earlier questions.
+    """Chat with a model: greedy answers by its chat template, or by its trial's, without memory of earlier questions.
 
     Example: python -m trainables.chat ID --ask "Where is the key?" (or ID < questions.txt, a question in each line)
     """
@@ -31,22 +33,24 @@ def main(
     import torch
 
     from trainables.benchmarks.own.model_answers import generate_answers
-    from trainables.data.conversations import make_encoder
     from trainables.training.memory import CPU_PASS_TOKENS
     from trainables.training.model_files import load_model_and_tokenizer
     from trainables.trial.export.model_folder import fetch_kept_weights
 
-    place = typed_paths.expand_home(model)
+    place, config = typed_paths.expand_home(model), None
     if not place.is_dir() and "/" not in model:
         store = open_storage(location, writable=False)
         trial_id = resolve_trial_id(model, store)
+        config = (store.result(trial_id) or {}).get("config")
         place = store.root / "exports" / trial_id
         place = place if place.is_dir() else fetch_kept_weights(trial_id, store)
     precision = "bf16" if torch.cuda.is_available() else "fp32"  # that of trials, before and after alike
     network, tokenizer = load_model_and_tokenizer(Model(path=str(place), attention="eager"), precision, "MODEL")
-    if not tokenizer.chat_template:
+    asked = Benchmark.model_validate(config["benchmark"] if config else {"name": "own", "template": CHAT})
+    if asked.template == CHAT and not tokenizer.chat_template:
         raise InputError(f"MODEL: the tokenizer of '{model}' has no chat template to chat by")
-    encoder, network = make_encoder("chat", tokenizer), network.to("cuda" if torch.cuda.is_available() else "cpu")
+    encoder = benchmarks.get_benchmark(asked.name).make_encoder(asked, tokenizer)
+    network.to("cuda" if torch.cuda.is_available() else "cpu")
     lines = filter(None, map(str.strip, ask or sys.stdin or ()))
     # Who types, also through a pipe, waits for each answer; those of options or a file come together, which is faster.
     at_once = QUESTIONS_PER_BATCH if ask or (sys.stdin and stat.S_ISREG(os.fstat(0).st_mode)) else 1

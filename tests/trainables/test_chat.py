@@ -32,11 +32,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def restate(model: Path, question: str) -> str:
+def restate(model: Path, question: str, prompt: str = "[{}]>") -> str:
     """What is printed of a question and its answer, which `generate` gives to this question alone."""
     tokenizer = tiny.tokenizer()
     network: Any = AutoModelForCausalLM.from_pretrained(model)
-    ids = tokenizer(f"[{question}]>", add_special_tokens=False, return_tensors="pt")
+    ids = tokenizer(prompt.format(question), add_special_tokens=prompt[-1] == "]", return_tensors="pt")
     said = network.generate(**ids, do_sample=False, max_new_tokens=200)[0, ids["input_ids"].shape[1] :]
     return f"> {question}\n{chat.cli.escape_controls(tokenizer.decode(said, skip_special_tokens=True).strip())}\n"
 
@@ -50,6 +50,10 @@ def test_a_folder_and_a_trial_are_asked(model: Path, tmp_path: Path, monkeypatch
     for name, many in ((str(model), 9), ("abc", 1), ("def", 1)):  # 9: more than are answered together
         done = invoke(chat.main, name, "--storage", tmp_path, *("--ask", QUESTION, "--ask", LONGER) * many)
         assert (done.exit_code, done.stdout) == (0, expected * many), name
+    store, one = tracked_store.write_store(tmp_path / "kept"), tracked_store.TRIALS["finished"]
+    (store.trial(one.id()) / WEIGHTS).symlink_to(model)
+    done = invoke(chat.main, one.id(), "--storage", store.root, "--ask", QUESTION)
+    assert (done.exit_code, done.stdout) == (0, restate(model, QUESTION, "[INST] {} [/INST]")), "as it was evaluated"
     lines = f"{QUESTION}\n\n{LONGER}\n"
     done = CliRunner().invoke(chat.cli.make_typer_app(chat.main), [str(model)], input=lines)
     assert (done.exit_code, done.stdout) == (0, expected)
