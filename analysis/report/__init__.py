@@ -59,6 +59,8 @@ def build_report(
     say(f"reading {format_count(sum(len(sweep.trials) for sweep in found.values()), 'trial')} of {' '.join(found)}")
     results = {name: read_sweep_results(sweep, store) for name, sweep in sweeps.items()}
     say(f"drawing figures and writing tables to {folder}")
+    if both and not any(map(list_tables_of_sweep, called)):
+        raise InputError(f"--source both: the paper has no table of {join_names(called)}")
     whose = "" if source == "runs" else f" --source {source}"
     command = f"python -m analysis.report {' '.join(found)}{format_storage_option(store)}{whose}"
     with catch_report_write_errors(folder):

@@ -237,11 +237,15 @@ def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 
 def _suggest(path: str, known: Sequence[str]) -> str:
-    """Return `did you mean 'training.lr'? known: ...`: settings of this name, else of this section, else all."""
+    """Return `did you mean 'training.lr'? known: ...`: settings of this name, else of this section, else sections."""
     section, _, name = path.rpartition(".")
     same = [one for one in known if one.rpartition(".")[2] == name]
-    inside = [one for one in known if one.startswith(f"{section}.")]
-    return f"known: {', '.join(inside)}" if inside and not same else suggest_name(path, same or known)
+    inside = [one for one in known if one.startswith(f"{section or name}.")]
+    if same or inside:
+        return suggest_name(path, same) if same else f"known: {', '.join(inside)}"
+    sections = dict.fromkeys(re.sub(r"\..*", ".*", one) for one in known)
+    near = suggest_name(path, known).partition("known: ")[0]
+    return f"{near}known: {', '.join(sections)}; options such as --keep: --help"
 
 
 def _read_settings(item: str) -> list[str]:

@@ -110,6 +110,7 @@ def test_report_command(copy: Path) -> None:
     [
         (["tiny", "--storage", "STORE/nowhere"], ["--storage", "nowhere", "no such folder"]),
         (["own", "--source", "paper"], ["no table of this sweep"]),
+        (["tiny", "--storage", "STORE", "--source", "both"], ["the paper has no table of tiny"]),
         (["tofu_lama", "--source", "paper"], ["did you mean 'tofu_llama'"]),
         (
             ["tiny", "--storage", "STORE", "--output", "STORE/sweeps/tiny-0a1b2c3d.json"],

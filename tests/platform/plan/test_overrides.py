@@ -33,6 +33,9 @@ def test_setting_a_field_reaches_every_trial(make: MakePlan) -> None:
     [
         ("methd=ga", "unknown field 'methd'; did you mean 'method'?"),
         ("training.learning_rate=1", "unknown field 'training.learning_rate'; known: training.batch_size, "),
+        ("rectifier=gru", "unknown field 'rectifier'; known: rectifier.gamma, "),
+        ("strategy=grid", "unknown field 'strategy'; known: attention, backbone, baseline, benchmark.*, calib"),
+        ("selection.seeds=1,7 seed=0,1", "selection.seeds: the sweep has no seed 7; add it by --seeds"),
         ("seed=0,1 seed=2", "--set: seed: set twice, to 0,1 and 2; write all its values once"),
         ("method=ga rectifier.name=blur rectifier.gamma=0.5", "gru (rules of two gradients: with rectifier.memory=av"),
         ("method=", "--set method=: write FIELD=VALUE"),

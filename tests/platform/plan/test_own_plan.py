@@ -76,7 +76,8 @@ def test_rows_to_forget_and_to_retain_are_warned_of(
     assert (state.warning() or "").startswith("forget, retain: 1 of 6 forget rows are among the rows to retain, too")
     lines = dry_run.format_dry_run(state, dry_run.convert_plan_to_json(state, store, "none", 1), 1)
     (line,) = (line for line in lines if line.startswith("warning: "))
-    assert line.endswith("(of the forget file: row 2)")
+    assert "(of the forget file: row 2). " in line
+    assert line.endswith(": a trial that loses one keeps less than 90% of them; give ten or more")
 
 
 def test_wrong_files_and_tasks_are_refused(files: dict[str, Path], store: Storage) -> None:

@@ -63,7 +63,9 @@ class OwnBenchmark(base.BenchmarkBase):
         super().check_settings(benchmark)
         lm_eval_adapter.check_task_names(benchmark.tasks)
         at = benchmark.places
-        missing = [one for one in row_files.REQUIRED if one not in at and not (one == "retain" and ANSWERS_PART in at)]
+        missing = [
+            one for one in ("forget", "retain") if one not in at and not (one == "retain" and ANSWERS_PART in at)
+        ]
         if missing:
             wanted = ", ".join(f"{part}=FILE" for part in missing)
             evaluated = f"of trainables.evaluate: --source {missing[0]}=FILE"
@@ -78,7 +80,12 @@ class OwnBenchmark(base.BenchmarkBase):
         row_files.check_row_files(benchmark)
 
     def warn_about_rows(self, benchmark: Benchmark) -> str | None:
-        return row_files.describe_overlap(benchmark)
+        sets = row_files.read_evaluation_rows(benchmark)
+        few = " and ".join(
+            f"{len(sets[name])} {name}" for name in kept_answers.SETS_TO_KEEP if 0 < len(sets[name]) < 10
+        )
+        told = f"{few} rows measure what is kept: a trial that loses one keeps less than 90% of them; give ten or more"
+        return ". ".join(filter(None, [row_files.describe_overlap(benchmark), told * bool(few)])) or None
 
     def explain_nothing_to_remove(self, metrics: Metrics) -> str | None:
         known = metrics.get("forget_said_any")

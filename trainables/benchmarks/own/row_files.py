@@ -30,7 +30,6 @@ from trainables.data import raw_rows
 from trainables.data.conversations import Turns, list_turns
 
 ROW_FILE_PARTS = ("forget", "retain", "eval")
-REQUIRED = ("forget", "retain")
 REQUEST_PREFIX = "request_"
 """In front of a request's number, from 01 on: the split that forgets it, and the part that holds its rows later on."""
 MAX_REQUESTS = 99
