@@ -41,12 +41,15 @@ def main(
     if not place.is_dir() and "/" not in model:
         store = open_storage(location, writable=False)
         trial_id = resolve_trial_id(model, store)
+        store.download_sweeps_and_results([trial_id])
         config = (store.result(trial_id) or {}).get("config")
         place = store.root / "exports" / trial_id
         place = place if place.is_dir() else fetch_kept_weights(trial_id, store)
     precision = "bf16" if torch.cuda.is_available() else "fp32"  # that of trials, before and after alike
     network, tokenizer = load_model_and_tokenizer(Model(path=str(place), attention="eager"), precision, "MODEL")
-    asked = Benchmark.model_validate(config["benchmark"] if config else {"name": "own", "template": CHAT})
+    asked = Benchmark(name="own", template=CHAT)
+    if config and benchmarks.get_benchmark(config["benchmark"]["name"]).ASKS_BY_TEMPLATE:
+        asked = Benchmark.model_validate(config["benchmark"])
     if asked.template == CHAT and not tokenizer.chat_template:
         raise InputError(f"MODEL: the tokenizer of '{model}' has no chat template to chat by")
     encoder = benchmarks.get_benchmark(asked.name).make_encoder(asked, tokenizer)

@@ -54,13 +54,13 @@ def build_report(
     store, both = open_storage(storage), source == "both"
     found = {sweep.label: sweep for sweep in (find_sweep(one, store) for one in names)}
     called = [sweep.name for sweep in found.values()]
+    if both and not any(map(list_tables_of_sweep, called)):
+        raise InputError(f"--source both: the paper has no table of {join_names(called)}")
     sweeps = {sweep.name if called.count(sweep.name) == 1 else sweep.label: sweep for sweep in found.values()}
     folder = Path(output) if output else store.root / "reports" / "+".join(found)
     say(f"reading {format_count(sum(len(sweep.trials) for sweep in found.values()), 'trial')} of {' '.join(found)}")
     results = {name: read_sweep_results(sweep, store) for name, sweep in sweeps.items()}
     say(f"drawing figures and writing tables to {folder}")
-    if both and not any(map(list_tables_of_sweep, called)):
-        raise InputError(f"--source both: the paper has no table of {join_names(called)}")
     whose = "" if source == "runs" else f" --source {source}"
     command = f"python -m analysis.report {' '.join(found)}{format_storage_option(store)}{whose}"
     with catch_report_write_errors(folder):

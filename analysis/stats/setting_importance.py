@@ -11,9 +11,6 @@ from analysis.stats.sweep_results import STUDY_KEY_COLUMNS, average_settings_ove
 from trainables.config.settings import Selection
 
 MIN_SETTINGS_FOR_IMPORTANCE = 10
-MIN_RATIO_FOR_LOG_SCALE = 20.0
-"""Positive values whose greatest is so many times the least are compared on a log scale."""
-IMPORTANCE_COLUMNS = [*STUDY_KEY_COLUMNS, "metric", "setting", "importance", "settings"]
 
 
 def measure_setting_importance(runs: pd.DataFrame) -> pd.DataFrame:
@@ -33,7 +30,7 @@ def measure_setting_importance(runs: pd.DataFrame) -> pd.DataFrame:
                 continue
             for name, share in _compare_best(varied.loc[gains.index], gains).items():
                 rows.append([*study, goal.metric, name, share, len(gains)])
-    return pd.DataFrame(rows, columns=IMPORTANCE_COLUMNS)
+    return pd.DataFrame(rows, columns=[*STUDY_KEY_COLUMNS, "metric", "setting", "importance", "settings"])
 
 
 def _compare_best(points: pd.DataFrame, gains: pd.Series) -> dict[str, float]:
@@ -49,7 +46,7 @@ def _compare_best(points: pd.DataFrame, gains: pd.Series) -> dict[str, float]:
         numbers: Any = pd.to_numeric(values, errors="coerce")
         if numbers.notna().all() and values.map(type).ne(bool).all():
             columns[name] = values = values.astype(float)
-            wide = values.min() > 0 and values.max() >= MIN_RATIO_FOR_LOG_SCALE * values.min()
+            wide = values.min() > 0 and values.max() >= 20 * values.min()  # then on a log scale
             distributions[name] = FloatDistribution(values.min(), values.max(), log=bool(wide))
         else:
             columns[name] = values.map(lambda value: value if isinstance(value, str) else format_setting_value(value))

@@ -1,5 +1,6 @@
 """`--set PATH=VALUE` and `--only FIELD=V1,V2`: what a person types, checked against the configuration's fields."""
 
+import difflib
 import importlib
 import itertools
 import pkgutil
@@ -81,7 +82,9 @@ def warn_of_unread_settings(sweep: Sweep, spaces: Sequence[StudySpace], strategy
     for path in sweep.typed:
         if path == "training.batch_size":
             continue  # of task vectors, too: so many rows are in memory together
-        if why := _describe_unread_setting(path, sweep, cells):
+        if path == "selection.seeds" and not any(seed in sweep.axes["seed"] for seed in sweep.selection.seeds):
+            lines.append("selection.seeds: no trial of this start has one of them; --seeds adds seeds")
+        elif why := _describe_unread_setting(path, sweep, cells):
             lines.append(f"{path}: no trial reads it, {why}")
         elif path.startswith("search.") and strategy != "optuna":
             lines.append(f"{path}: of no use with --strategy {strategy}; optuna searches")
@@ -244,8 +247,8 @@ def _suggest(path: str, known: Sequence[str]) -> str:
     if same or inside:
         return suggest_name(path, same) if same else f"known: {', '.join(inside)}"
     sections = dict.fromkeys(re.sub(r"\..*", ".*", one) for one in known)
-    near = suggest_name(path, known).partition("known: ")[0]
-    return f"{near}known: {', '.join(sections)}; options such as --keep: --help"
+    hint = "".join(f"did you mean '{near}'? " for near in difflib.get_close_matches(path, known, n=1))
+    return f"{hint}known: {', '.join(sections)}"
 
 
 def _read_settings(item: str) -> list[str]:

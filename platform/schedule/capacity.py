@@ -113,17 +113,18 @@ def describe_missing_resources(plan: Plan, address: str | None) -> list[str]:
     """Return what a trial asks for beyond this machine, in words; nothing where a cluster runs it."""
     if resolve_ray_address(address) != LOCAL_RAY:
         return []
-    wanted, elsewhere = plan.sweep.resources, "--cluster FILE runs it on one that has more"
-    memory = 0 if wanted.gpus else max((fit.peak.total for fit in plan.needs.values()), default=0) / 1e9
+    wanted = plan.sweep.resources
+    alone = wanted.ranks == 1 and not wanted.gpus  # of several ranks the run chooses the ZeRO stage
+    states = max((fit.peak.states.total for fit in plan.needs.values() if alone), default=0) / 1e9
     asked = {
-        "resources.gpus": (wanted.gpus, count_local_gpus()),
-        "resources.cpus": (wanted.cpus, count_usable_cpus()),
-        "memory in GB (resources.micro_batch=1 takes less)": (memory, read_usable_machine_memory() / 1e9),
+        "resources.gpus": (wanted.gpus * wanted.ranks, count_local_gpus()),
+        "resources.cpus": (wanted.cpus * wanted.ranks, count_usable_cpus()),
+        "GB of memory for weights and optimizer": (states, read_usable_machine_memory() / 1e9),
     }
     return [
-        f"{what}: a trial asks for {each * wanted.ranks:.4g}, this machine has {here:.4g}; {elsewhere}"
-        for what, (each, here) in asked.items()
-        if each * wanted.ranks > here
+        f"{what}: a trial asks for {amount:.4g}, this machine has {here:.4g}; --cluster FILE runs it where more is"
+        for what, (amount, here) in asked.items()
+        if amount > here
     ]
 
 

@@ -1,7 +1,6 @@
 """What a start needs from outside, in words, and the fetching of it from the hub before the first trial."""
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 
 from search_spaces.schema import backbones
@@ -11,9 +10,9 @@ from trainables.common.deadlines import ANSWER_TIMEOUT, call_within
 from trainables.common.errors import InputError, first_error_line
 from trainables.data.hub_folders import (
     HubRequirement,
-    check_hub_responds,
     download_commit,
     find_downloaded_folder,
+    is_hub_reachable,
     locate_commit_pin,
     read_pinned_commit,
 )
@@ -77,8 +76,7 @@ def _fetch(requirement: HubRequirement, store: Storage) -> None:
     """Fetch a requirement at the storage's commit, or at the one that its revision names now: offline the cache's."""
     from huggingface_hub import HfApi
 
-    with suppress(ConnectionError):  # the cache may know the commit
-        check_hub_responds()
+    is_hub_reachable()  # one that gives no answer is refused
     named = {"repo_type": requirement.repo_type, "revision": requirement.revision}
     look_up = partial(HfApi().resolve_revision, requirement.id, **named)
     commit = read_pinned_commit(requirement, store) or call_within(ANSWER_TIMEOUT, "the hub", look_up).resolved

@@ -240,8 +240,6 @@ class Sweep(FrozenSettings):
     @model_validator(mode="after")
     def _fill_splits(self) -> Self:
         self.axes.setdefault("benchmark.split", (self.benchmark.split,))
-        if missing := [str(seed) for seed in self.selection.seeds if seed not in self.axes["seed"]]:
-            raise ValueError(f"selection.seeds: the sweep has no seed {', '.join(missing)}; add it by --seeds")
         return self
 
     @property

@@ -26,7 +26,6 @@ from trainables.storage import atomic_files
 
 TEMPLATE_TEST_ROWS, TEMPLATE_TEST_TOKENS = 10, 512
 POSITION_LIMIT_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len")
-ROW_LIMIT = 200
 
 
 def evaluate(
@@ -126,7 +125,7 @@ def find_model_problems(benchmark: Benchmark, model: Model, name: str) -> tuple[
         positions = next((config[key] for key in POSITION_LIMIT_KEYS if isinstance(config.get(key), int)), 0)
         for part, rows in (("forget", forget), ("retain", retain)):
             warnings += _describe_special_tokens(tokenizer, part, rows)
-            asked = {f"{part} row {number}": row for number, row in enumerate(rows[:ROW_LIMIT], 1) if "text" not in row}
+            asked = {f"{part} row {number}": row for number, row in enumerate(rows[:200], 1) if "text" not in row}
             pairs = [(row["question"], row["answer"]) for row in asked.values()]
             encoder.encode(pairs, max_length=sys.maxsize, names=[*asked])  # a template may lose a part, or refuse
             if benchmark.name == "own" and positions and (long := _find_long_rows(encoder, rows, positions)):

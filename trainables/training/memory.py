@@ -283,9 +283,10 @@ def fit_trial_to_memory(trial: Trial, shape: ModelShape, longest: int, memory: f
 
 
 def choose_cpu_micro_batch(trial: Trial, mean_tokens: float) -> int:
-    """Return the rows of a CPU's pass: about CPU_TRAINING_PASS_TOKENS; `mean_tokens`: of a row."""
-    rows = int(CPU_TRAINING_PASS_TOKENS / max(mean_tokens, find_loss_padding_length(trial)))
-    return max(1, min(rows, trial.training.batch_size // trial.resources.ranks))
+    """Return the rows of a CPU's pass, equal parts of about CPU_TRAINING_PASS_TOKENS; `mean_tokens`: of a row."""
+    rows = max(1, int(CPU_TRAINING_PASS_TOKENS / max(mean_tokens, find_loss_padding_length(trial))))
+    share = trial.training.batch_size // trial.resources.ranks
+    return -(-share // -(-share // rows))
 
 
 def find_loss_padding_length(trial: Trial) -> int:

@@ -74,7 +74,7 @@ def read_model_shape(model: Model) -> ModelShape | None:
     from transformers import AutoConfig
 
     try:
-        source = _source(model.path)
+        source = _source(model.path, model.revision)
         settings = AutoConfig.from_pretrained(source, revision=model.revision, trust_remote_code=False).to_dict()
     except Exception as error:
         raise InputError(f"target: cannot read '{model.path}': {_advice(model.path, error, 'target')}") from error
@@ -98,7 +98,7 @@ def load_model_and_tokenizer(model: Model, precision: str = "fp32", field: str =
     tokenizer = load_tokenizer(model, field)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            _source(model.path),
+            _source(model.path, model.revision),
             revision=model.revision,
             use_safetensors=True,
             trust_remote_code=False,
@@ -130,8 +130,8 @@ def load_tokenizer(model: Model, field: str = "target") -> Any:
     if "/" in str((read_json(folder / "tokenizer_config.json") or {}).get("fast_tokenizer_files")):
         raise InputError(f"{field}: tokenizer_config.json of '{place}' names fast_tokenizer_files outside the folder")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(_source(place), revision=revision, trust_remote_code=False)
-        tokenizer.name_or_path = _source(model.path)  # whose generation_config.json names further ends of an answer
+        tokenizer = AutoTokenizer.from_pretrained(_source(place, revision), revision=revision, trust_remote_code=False)
+        tokenizer.name_or_path = _source(model.path, model.revision)  # its generation_config.json names further ends
     except Exception as error:
         raise InputError(f"{field}: cannot load the tokenizer of '{place}': {_advice(place, error, field)}") from error
     if not tokenizer.vocab_size or not tokenizer("What is it?", add_special_tokens=False)["input_ids"]:
@@ -144,11 +144,17 @@ def load_tokenizer(model: Model, field: str = "target") -> Any:
     return tokenizer
 
 
-def _source(path: str) -> str:
+def _source(path: str, revision: str | None) -> str:
+    """Return a model's folder or hub id; where no way leads to the hub, the folder of what this machine has fetched."""
     if typed_paths.is_folder(path):
         return str(typed_paths.expand_home(path))
-    hub_folders.check_hub_responds()
-    return path
+    if hub_folders.is_hub_reachable():
+        return path
+    try:
+        kept = hub_folders.HubRequirement("models", path)
+        return str(hub_folders.download_commit(kept, revision or "main", only_cached=True))
+    except OSError as error:
+        raise ConnectionError("no way leads to the hub, and this machine has not fetched it") from error
 
 
 def add_lora_adapters(network: Any, rank: int | None, alpha: int) -> Any:

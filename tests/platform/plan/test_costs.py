@@ -124,14 +124,14 @@ def test_a_pass_on_the_cpu_has_about_a_thousand_tokens(tmp_path: Path) -> None:
     lengths = [
         len(row.input_ids) for side in setup.load_training_examples(trial(target=model, benchmark=rows)) for row in side
     ]
-    assert passed() == int(1024 * len(lengths) / sum(lengths))
+    assert passed() == 64 // -(-64 // int(1024 * len(lengths) / sum(lengths)))
     assert passed("ga_kl") == 2, "its rows are padded to 500 tokens"
     assert (passed(size=4), passed(size=4, ranks=2)) == (4, 2), "no more than a rank has"
     assert passed(micro_batch=3) == 3
     for many in (64, 10**6):  # the plan knows lengths about
         one = trial(target=model, benchmark=rows, training=Training(batch_size=many), resources=Resources())
         (planned,) = costs.estimate_memory_by_study([one], SEVEN).values()
-        assert planned.micro_batch == pytest.approx(passed(size=many), rel=0.7)
+        assert planned.micro_batch == pytest.approx(passed(size=many), rel=0.5)
 
 
 def test_what_cannot_fit_is_refused_with_the_numbers(store: Storage) -> None:

@@ -182,12 +182,13 @@ def test_full_disk_is_refused_before_the_driver(
     assert refused.startswith("error: --storage: disk: at least ")
     assert "; what helps: another disk, a smaller --keep, " in refused
     monkeypatch.setattr(capacity, "DEVICE_FOLDER", store.root)
-    lacks = "resources.gpus: a trial asks for 1, this machine has 0; --cluster FILE runs it on one that has more"
+    lacks = "resources.gpus: a trial asks for 1, this machine has 0; --cluster FILE runs it where more is"
     assert refuse(*command, "--set", "resources.gpus=1") == f"error: {lacks}\n", "what it needs first comes first"
     assert runs == []
     assert "needs: disk: at least " in start(*command, "--dry-run")
-    large = start("quickstart", "--storage", store.root, "--dry-run", "--set", "resources.micro_batch=1000000")
-    assert "needs: memory in GB (resources.micro_batch=1 takes less): a trial asks for " in large
+    monkeypatch.setattr(capacity, "read_usable_machine_memory", lambda: 10**6)
+    small = start("quickstart", "--storage", store.root, "--dry-run")
+    assert "needs: GB of memory for weights and optimizer: a trial asks for 0.0" in small
 
 
 @pytest.mark.parametrize("given", ["--storage=runs/x --new", "--storage 'runs of mine' --retry-failed --reason lost"])

@@ -103,12 +103,12 @@ def test_the_fingerprint_follows_what_the_files_hold(files: dict[str, Path], tmp
 
 
 def test_what_a_plan_is_told(files: dict[str, Path], tmp_path: Path) -> None:
-    """The forget file: 4 questions, and texts of 127 and 24 bytes, at four bytes a token in blocks of 16."""
-    raw = [json.loads(line) for line in files["forget"].read_text().splitlines()]
-    texts = [-(-len(r["text"]) // 4) for r in raw[4:]]
+    """4 questions and two texts to forget, 5 and one to retain, at four bytes a token in blocks of 16."""
+    raw, kept = ([json.loads(line) for line in files[part].read_text().splitlines()] for part in ("forget", "retain"))
+    texts, more = ([-(-len(row["text"]) // 4) for row in rows if "text" in row] for rows in (raw, kept))
     found, points = OWN.training_size(on(files), 16), 4 + sum(-(-size // 16) for size in texts)
-    assert found.points == points
-    assert (found.longest, found.exact, found.mean) == (16, False, pytest.approx((4 * 16 + sum(texts)) / points))
+    mean = (9 * 16 + sum([*texts, *more])) / (points + 5 + sum(-(-size // 16) for size in more))
+    assert (found.points, found.longest, found.exact, found.mean) == (points, 16, False, pytest.approx(mean))
     tiny.write_rows(tmp_path / "asked.jsonl", raw[:4])
     found = OWN.training_size(on(files | {"forget": tmp_path / "asked.jsonl"}), 16)
     assert (found.points, found.exact) == (4, True)

@@ -101,7 +101,6 @@ def test_a_setting_is_the_mean_of_its_trials() -> None:
 
 
 FLOOR, HIGHEST = Selection(), Selection(rule="highest_removal")
-KEEPS = "less than 90% of the target model's utility is kept"
 
 
 def trials(*outcomes: tuple[float | None, float | None]) -> dict[str, Any]:
@@ -117,7 +116,7 @@ def document(said: float | None, utility: float | None) -> dict[str, Any]:
     [
         (FLOOR, [(0.3, 0.95), (0.1, 0.5)], (1.0, 1.0), "0", ""),
         (HIGHEST, [(0.3, 0.95), (0.1, 0.0)], (1.0, 1.0), "1", ""),
-        (FLOOR, [(0.3, 0.8), (0.1, 0.5)], (1.0, 1.0), "0", KEEPS),
+        (FLOOR, [(0.3, 0.8), (0.1, 0.5)], (1.0, 1.0), "0", "less than 90% of the target model's utility is kept"),
         (FLOOR, [(0.3, 0.0)], (1.0, 1.0), "0", "the utility is 0; give more or other retain rows"),
         (FLOOR, [(1.0, 1.0)], (1.0, 1.0), "0", "nothing was removed"),
         (FLOOR, [(0.95, 1.0)], (1.0, 1.0), "0", "less than 10% was removed"),

@@ -80,12 +80,12 @@ class OwnBenchmark(base.BenchmarkBase):
         row_files.check_row_files(benchmark)
 
     def warn_about_rows(self, benchmark: Benchmark) -> str | None:
-        sets = row_files.read_evaluation_rows(benchmark)
-        few = " and ".join(
-            f"{len(sets[name])} {name}" for name in kept_answers.SETS_TO_KEEP if 0 < len(sets[name]) < 10
-        )
-        told = f"{few} rows measure what is kept: a trial that loses one keeps less than 90% of them; give ten or more"
-        return ". ".join(filter(None, [row_files.describe_overlap(benchmark), told * bool(few)])) or None
+        measured = row_files.read_evaluation_rows(benchmark)
+        sets = [rows[: benchmark.limit] for name in kept_answers.SETS_TO_KEEP if (rows := measured[name])]
+        few = min((len(rows) for rows in sets if not rows[0].is_text), default=math.inf)  # a text has many blocks
+        told = f"{few} rows measure what is kept: less than 90% is where one of them is lost; give ten or more"
+        lost = told * (few < (10 if len(sets) == 1 else 6))  # of two sets utility is the harmonic mean
+        return ". ".join(filter(None, [row_files.describe_overlap(benchmark), lost])) or None
 
     def explain_nothing_to_remove(self, metrics: Metrics) -> str | None:
         known = metrics.get("forget_said_any")
@@ -139,11 +139,12 @@ class OwnBenchmark(base.BenchmarkBase):
         return "files:" + fingerprints.hash_json(marks)[:16]
 
     def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
-        """Estimate at four bytes a token; the longest row is of the forget and of the retain rows."""
+        """Estimate at four bytes a token; mean and longest are of the forget and of the retain rows."""
         rows = row_files.read_training_rows(benchmark)
         forget, retain = ([length for row in side for length in _lengths(row, max_length)] for side in rows)
         exact = not any(row.is_text for row in rows[0])
-        return TrainingSize(len(forget), sum(forget) / len(forget), max(*forget, *retain), exact)
+        both = [*forget, *retain]
+        return TrainingSize(len(forget), sum(both) / len(both), max(both), exact)
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
         """Bound what is read and, but for hold-out rows, generated of each set; what tasks ask is not counted."""

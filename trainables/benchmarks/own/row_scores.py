@@ -25,13 +25,10 @@ DEFAULT_ROW_LIMIT = 300
 """How many rows of each set are measured unless told otherwise: as many as the paper evaluates of a TOFU split."""
 MAX_BLOCK_LABELS = 512
 ONE_WORD_PROMPT, DEFAULT_ANSWER_BEGINNING = "Answer in one word: ", "The answer is"
-MAX_CASED_LETTERS = 2
-"""A fact of at most so many letters is found in an answer in its own case alone: the symbol As is no `as`."""
 MIN_GENERATED_TOKENS, MAX_GENERATED_TOKENS = 64, 200
 """Of what a model says: three times the answer's tokens, at least and at most these. 32 cut off half of the facts."""
 PRIVATE_COLUMNS = ("answer", "generation")
 """What measures read of a row but no record keeps, for it may be a person's."""
-MEASURED_SETS = ("forget", "paraphrase", "retain", "other")
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,7 @@ def locate_fact(row: OwnRow) -> tuple[int, int] | None:
         return guess_fact_span(list_turns(row.asked)[-1][1], row.answer)
     words = ((one, rf"(?<![A-Za-z0-9]){re.escape(one)}(?![A-Za-z0-9])") for one in row.fact)
     case = re.IGNORECASE
-    found = (re.search(each, row.answer, case if len(one) > MAX_CASED_LETTERS else 0) for one, each in words)
+    found = (re.search(each, row.answer, case if len(one) > 2 else 0) for one, each in words)  # As is no `as`
     return min((one.span() for one in found if one), key=lambda span: (span[0], -span[1]), default=None)
 
 
@@ -234,7 +231,7 @@ def is_forget_set(name: str) -> bool:
 
 def aggregate_metrics(benchmark: Benchmark, records: Records) -> Metrics:
     """Return the numbers of each set, and of membership where there are hold-out rows."""
-    sets = (*MEASURED_SETS, *filter(is_request_name, benchmark.places))
+    sets = ("forget", "paraphrase", "retain", "other", *filter(is_request_name, benchmark.places))
     by_set = {name: [row for row in records if row["task"] == name] for name in (*sets, HOLDOUT_SET)}
     found = measures.aggregate_measures(benchmark, records)
     found |= {f"{name}_rows": len(rows) for name, rows in by_set.items() if rows}

@@ -18,7 +18,6 @@ from trainables.data import raw_rows
 PUBLISHED_SPLITS = ("forget01", "forget05", "forget10")
 PLAIN_COLUMNS = ("question", "answer")
 GENERAL_COLUMNS = (*PLAIN_COLUMNS, "perturbed_answer")
-PERTURBED_COLUMNS = (*GENERAL_COLUMNS, "paraphrased_answer")
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,6 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     loaded = {}
     columns_of = {HOLDOUT_SET: PLAIN_COLUMNS} | dict.fromkeys(FACT_TASKS, GENERAL_COLUMNS)
     for task, config in evaluation_configs_by_task(benchmark).items():
-        columns = columns_of.get(task, PERTURBED_COLUMNS)
+        columns = columns_of.get(task, (*GENERAL_COLUMNS, "paraphrased_answer"))
         loaded[task] = raw_rows.load_rows(benchmark.data, config, columns, benchmark.revision)[:limit]
     return loaded
