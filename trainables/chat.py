@@ -13,6 +13,7 @@ from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model
 from trainables.data.templates import CHAT
+from trainables.storage.atomic_files import read_json
 from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial_id
 
@@ -23,6 +24,7 @@ QUESTIONS_PER_BATCH, MAX_ANSWER_TOKENS = 16, 200
 def main(
     model: Annotated[str, typer.Argument(metavar="ID|DIR", help="A trial's id or name, a model folder or a hub id.")],
     ask: Annotated[list[str] | None, typer.Option(help="A question, several times if you like; else you type.")] = None,
+    template: Annotated[str | None, typer.Option(help="Prompt template; none: a trial's own, or the model's.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
 ) -> int:
     """Chat with a model: greedy answers by its chat template, or by its trial's, without memory of earlier questions.
@@ -35,7 +37,7 @@ def main(
     from trainables.benchmarks.own.model_answers import generate_answers
     from trainables.training.memory import CPU_PASS_TOKENS
     from trainables.training.model_files import load_model_and_tokenizer
-    from trainables.trial.export.model_folder import fetch_kept_weights
+    from trainables.trial.export.model_folder import FACTS_FILE, fetch_kept_weights
 
     place, config = typed_paths.expand_home(model), None
     if not place.is_dir() and "/" not in model:
@@ -47,11 +49,13 @@ def main(
         place = place if place.is_dir() else fetch_kept_weights(trial_id, store)
     precision = "bf16" if torch.cuda.is_available() else "fp32"  # that of trials, before and after alike
     network, tokenizer = load_model_and_tokenizer(Model(path=str(place), attention="eager"), precision, "MODEL")
-    asked = Benchmark(name="own", template=CHAT)
-    if config and benchmarks.get_benchmark(config["benchmark"]["name"]).ASKS_BY_TEMPLATE:
-        asked = Benchmark.model_validate(config["benchmark"])
+    asked = Benchmark(name="own", template=template or CHAT)
+    config = config or (read_json(place / FACTS_FILE) or {}).get("configuration")  # of an exported model
+    trained = Benchmark.model_validate((config or {}).get("benchmark", {}))
+    if config and not template and benchmarks.get_benchmark(trained.name).ASKS_BY_TEMPLATE:
+        asked = trained
     if asked.template == CHAT and not tokenizer.chat_template:
-        raise InputError(f"MODEL: the tokenizer of '{model}' has no chat template to chat by")
+        raise InputError(f"MODEL: the tokenizer of '{model}' has no chat template; give --template NAME, such as plain")
     encoder = benchmarks.get_benchmark(asked.name).make_encoder(asked, tokenizer)
     network.to("cuda" if torch.cuda.is_available() else "cpu")
     lines = filter(None, map(str.strip, ask or sys.stdin or ()))

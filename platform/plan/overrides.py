@@ -147,7 +147,8 @@ def _set_field(document: dict[str, Any], path: str, text: str) -> None:
 def _set_backbone(sweep: Sweep, name: str) -> Sweep:
     """Return the sweep on another backbone."""
     if sweep.backbone is None:
-        raise InputError(f"--set backbone={name}: sweep {sweep.name} makes its own models; give a folder: models=DIR")
+        own = f"give a folder: {'target' if sweep.benchmark.name == 'own' else 'models'}=DIR"
+        raise InputError(f"--set backbone={name}: sweep {sweep.name} has no backbone to choose; {own}")
     backbones = {backbone.name.lower(): backbone for backbone in load_backbones()}
     found = backbones.get(name.lower())
     if found is None:

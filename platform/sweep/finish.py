@@ -63,6 +63,8 @@ def suggest_next_command(plan: Plan, command: str, store: Storage) -> str:
     for trial in reversed(plan.trials) if plan.sweep.export else ():
         if store.exists(store.root / "exports" / trial.id()):
             return f"python -m trainables.chat {trial.id()}{storage}   (the model that was written)"
+    if plan.sweep.benchmark.name == "own" and plan.sweep.export:
+        return "docs/own.md says which settings decide most   (no model was written)"
     if plan.sweep.name == "quickstart":
         return f".venv/bin/python -m platform.sweep {QUICKSTART_FOLLOW_UP}   (TOFU's real rows, 10 of its 165 trials)"
     if len({trial.seed for trial in plan.trials}) == 1 and plan.strategy != "optuna" and "seed=" not in command:

@@ -52,8 +52,8 @@ def test_a_folder_and_a_trial_are_asked(model: Path, tmp_path: Path, monkeypatch
         assert (done.exit_code, done.stdout) == (0, expected * many), name
     store, one = tracked_store.write_store(tmp_path / "kept"), tracked_store.TRIALS["finished"]
     (store.trial(one.id()) / WEIGHTS).symlink_to(model)
-    done = invoke(chat.main, one.id(), "--storage", store.root, "--ask", QUESTION)
-    assert (done.exit_code, done.stdout) == (0, restate(model, QUESTION, "[INST] {} [/INST]")), "as it was evaluated"
+    for asked in ((one.id(), "--storage", store.root), (model, "--template", "llama2")):
+        assert invoke(chat.main, *asked, "--ask", QUESTION).stdout == restate(model, QUESTION, "[INST] {} [/INST]")
     lines = f"{QUESTION}\n\n{LONGER}\n"
     done = CliRunner().invoke(chat.cli.make_typer_app(chat.main), [str(model)], input=lines)
     assert (done.exit_code, done.stdout) == (0, expected)

@@ -79,7 +79,7 @@ def last_line_of_text(text: str, empty: str = "it said nothing") -> str:
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
     """Return `did you mean 'x'? known: a, b, c` for a message about an unknown `name`."""
-    names = list(known)
-    match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{match[0]}'? " if match else ""
-    return f"{hint}known: {', '.join(names)}"
+    names = {one.lower(): one for one in known}
+    match = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    hint = f"did you mean '{names[match[0]]}'? " if match else ""
+    return f"{hint}known: {', '.join(names.values())}"

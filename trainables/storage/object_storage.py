@@ -35,8 +35,6 @@ NAMES_SENT_LAST = (RESULT, META_FILE, COMPLETE_FOLDER_MARK)
 STORES_WITHOUT_FOLDERS = ("s3", "gcs", "abfs")
 SENT_RESULT_MARK = ".sent"
 """An empty file beside a result in this machine's copy: the store has had the result."""
-SMALL_TRIAL_FILES = (CONFIG, ERROR, PROGRESS, RETRY, RESULT)
-"""The files of a trial that plans, status and reports read."""
 LOGIN_ADVICE = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE), AWS_DEFAULT_REGION, and "
 LOGIN_ADVICE += "AWS_ENDPOINT_URL for a store other than AWS; of other schemes than s3: what its package reads"
 PUSH_RETRY_WAITS_SECONDS = (0.0, 5.0, 30.0)
@@ -120,7 +118,7 @@ class ObjectStorage(Storage):
                 return
             if there != (folder / RESULT).read_bytes():
                 shutil.rmtree(folder, ignore_errors=True)
-        for name in SMALL_TRIAL_FILES:
+        for name in (CONFIG, ERROR, PROGRESS, RETRY, RESULT):  # what plans, status and reports read
             self._refresh(f"trials/{trial_id}/{name}")
         if result in self.listed and self.has_result(trial_id):
             (folder / SENT_RESULT_MARK).touch()

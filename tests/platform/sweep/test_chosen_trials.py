@@ -103,14 +103,14 @@ def test_what_cannot_be_shipped_is_not_exported(typed: list[str], tmp_path: Path
 
 
 def test_status_tells_that_none_is_chosen_and_the_end_what_to_type(typed: list[str], tmp_path: Path) -> None:
-    """With the export of the chosen trial, or a chat with the model that was written."""
+    """Where settings are explained, or a chat with the model that was written."""
     unknown = {"forget_said_any": 0.1, "utility": None}
     plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.4), (0.3, 0.4), metrics=unknown)
     manifest.write_manifest(read_sweep_state(plan, store), store, "python -m platform.sweep own")
     told = collect_sweep_status(manifest.load_manifests_by_name("own", store)[0], store)["verdicts"]["own"]
     assert told.startswith("No verdict: no utility could be measured")
     key, several = plan.trials[1].id(), "python -m platform.sweep own --set seed=0,1"
-    assert finish.suggest_next_command(plan, several, store).startswith("python -m trainables.export ID ")
+    assert finish.suggest_next_command(plan, several, store).startswith("docs/own.md says which settings decide most ")
     (store.root / "exports" / key).mkdir(parents=True)
     assert finish.suggest_next_command(plan, several, store).startswith(f"python -m trainables.chat {key} --storage ")
 

@@ -27,8 +27,6 @@ MAX_BLOCK_LABELS = 512
 ONE_WORD_PROMPT, DEFAULT_ANSWER_BEGINNING = "Answer in one word: ", "The answer is"
 MIN_GENERATED_TOKENS, MAX_GENERATED_TOKENS = 64, 200
 """Of what a model says: three times the answer's tokens, at least and at most these. 32 cut off half of the facts."""
-PRIVATE_COLUMNS = ("answer", "generation")
-"""What measures read of a row but no record keeps, for it may be a person's."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def score_rows(
             (texts if item.row.is_text else questions).append((item, one.hits, row))
     _ask_questions(network, encoder, questions, token_budget)
     _continue_texts(network, encoder.tokenizer, texts, token_budget)
-    records = measures.add_row_measures(benchmark, rows, PRIVATE_COLUMNS)
+    records = measures.add_row_measures(benchmark, rows, ("answer", "generation"))  # no record keeps a person's texts
     for record in (one for one in records if one["is_text"] and one["task"] != HOLDOUT_SET):
         record["said"] = record["extraction_strength"]
         record["said_any"] = record["said"] if is_forget_set(record["task"]) else None
