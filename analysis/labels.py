@@ -124,7 +124,7 @@ class MetricColumn(NamedTuple):
 
     metric: str
     head: str
-    form: str = ".4f"
+    form: str = f".{DEFAULT_TABLE_DECIMALS}f"
     best: Literal["highest", "lowest"] | None = None
     text: str = ""
 

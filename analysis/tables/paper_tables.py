@@ -160,9 +160,9 @@ def select_table_rows(layout: Layout, frame: pd.DataFrame, beside: bool = False)
     the paper has nothing for the same setting. `misprint` says what is wrong there. `at` is the setting that is held.
     """
     rows = _select(layout, frame)
-    forms = {measure.metric: measure.form for measure in layout.measures}
+    forms = {measure.metric: [measure.form] for measure in layout.measures}
     pairs = zip(rows["value"].tolist(), rows["metric"], strict=True)
-    rows["printed"] = [format_number(value, forms.get(metric, ".4f")) for value, metric in pairs]
+    rows["printed"] = [format_number(value, *forms.get(metric, [])) for value, metric in pairs]
     values: Any = pd.to_numeric(rows["printed"], errors="coerce")
     signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
     score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(labels.REFERENCE_LABELS))

@@ -248,6 +248,6 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Plan
     remove_planning_resources(fixed)
     benchmark = next(iter(benchmarks.values()))
     kind = kinds.get_benchmark(benchmark.name)
-    fixed["data"] = str(benchmark.fingerprint) if benchmark.is_fictional else kind.fingerprint_all_splits(benchmark)
+    fixed["data"] = str(benchmark.fingerprint) if benchmark.is_fictional else kind.fingerprint_shared_rows(benchmark)
     fixed["models"] = sorted({str(ref.model.fingerprint) for ref in references if ref.role == "original"})
     return hash_json(fixed)[:8]

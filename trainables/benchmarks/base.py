@@ -155,8 +155,8 @@ class BenchmarkBase(ABC):
         configs = (*trained, *evaluated) if training else evaluated
         return raw_rows.fingerprint_data_source(benchmark.data, configs, benchmark.revision)
 
-    def fingerprint_all_splits(self, benchmark: Benchmark) -> str:
-        """Name what all holds that every split of a sweep reads."""
+    def fingerprint_shared_rows(self, benchmark: Benchmark) -> str:
+        """Name the content of all rows that every split of a sweep reads."""
         return self.fingerprint(benchmark, training=False)
 
     @abstractmethod

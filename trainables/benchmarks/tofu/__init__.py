@@ -71,7 +71,7 @@ class TofuBenchmark(base.BenchmarkBase):
             return f"benchmark.measures: {benchmark.data} has no hold-out rows (holdoutNN), so membership is left out"
         return None
 
-    def fingerprint_all_splits(self, benchmark: Benchmark) -> str:
+    def fingerprint_shared_rows(self, benchmark: Benchmark) -> str:
         tasks = rows.evaluation_configs_by_task(benchmark)
         shared = [config for task, config in tasks.items() if task not in ("forget", HOLDOUT_SET)]
         return raw_rows.fingerprint_data_source(benchmark.data, shared, benchmark.revision)
