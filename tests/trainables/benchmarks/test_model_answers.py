@@ -60,6 +60,7 @@ def test_the_target_model_answers_once_and_trials_retain_that(
     """Before there are answers a plan is made, and no trial trains; a file of further rows joins the answers."""
     planned = plan(store, target, files, "method=npo_kl")
     assert plan(store, target, files, "method=npo_kl", "retain=auto").trials == planned.trials
+    assert planned.warnings[0].startswith("retain: no question that is to be kept is asked, ")
     (trial,), (benchmark,) = planned.trials, planned.benchmarks.values()
     for run in (
         lambda: own_rows.OWN.training_examples(benchmark, tiny.tokenizer(), 512),

@@ -50,9 +50,8 @@ def test_what_is_kept_is_a_share_of_what_the_target_says() -> None:
     assert kept_answers.compute_kept_utility({"retain_kept": 0.9}, target, ()) == 0.9, "18 of 20"
     assert kept_answers.compute_kept_utility(found, None, ()) is None
     assert kept_answers.compute_kept_utility(found | {"mmlu": None}, {"mmlu": 0.4}, ("mmlu",)) is None
-    (warning,) = kept_answers.explain_unmeasured_sets(
-        {kept_answers.TARGET_SCORES_FIELD: target | {"retain": [[None, 0.01]]}}
-    )
+    given = {kept_answers.TARGET_SCORES_FIELD: target | {"retain": [[None, 0.01]]}}
+    (warning,) = kept_answers.explain_unmeasured_sets(given)
     low = {"metrics": {"mmlu": 0.04, "arc": 0.4}, "benchmark": {"tasks": ["mmlu", "arc"]}}
     told = ["mmlu: the target model scores 0.04, below 0.1: the utility leaves the task out"]
     assert kept_answers.explain_unmeasured_sets(low) == told

@@ -85,6 +85,9 @@ class OwnBenchmark(base.BenchmarkBase):
         few = min((len(rows) for rows in sets if not rows[0].is_text), default=math.inf)  # a text has many blocks
         told = f"{few} rows measure what is kept: less than 90% is where one of them is lost; give ten or more"
         lost = told * (few < (10 if len(sets) == 1 else 6))  # of two sets utility is the harmonic mean
+        if all(row.neutral for rows in sets for row in rows):
+            lost = "retain: no question that is to be kept is asked, so nothing tells whether neighbours of what is "
+            lost += "forgotten are lost, too; give some as rows of `retain` or `eval`"
         return ". ".join(filter(None, [row_files.describe_overlap(benchmark), lost])) or None
 
     def explain_nothing_to_remove(self, metrics: Metrics) -> str | None:

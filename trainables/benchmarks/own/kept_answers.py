@@ -67,11 +67,6 @@ def explain_unmeasured_sets(evaluation: Mapping[str, Any]) -> list[str]:
         for name, rows in evaluation.get(TARGET_SCORES_FIELD, {}).items()
         if not _answers_tell(rows)
     ]
-    if keeps_only_neutral_answers(scores):
-        found.append(
-            "retain: no question that is to be kept is asked, so nothing tells whether neighbours of what is forgotten "
-            "are lost, too; give some as rows of `retain` or `eval`"
-        )
     return found
 
 
