@@ -86,9 +86,8 @@ class Shrunk:
 SPLIT, BASE = "benchmark.split=forget05", ("base",)
 VECTORS = (SPLIT, "method=tv,tru", "task_vector.batches=2", "task_vector.steps=1", "task_vector.normalise=per_tensor")
 ARENA = Shrunk(tofu, (SPLIT, "method=npo", "rectifier.name=none,blur", "seed=0"), models=())
-OPEN_UNLEARNING = Shrunk(tofu, (SPLIT, "method=npo_gd"))
 SWEEPS = {
-    **dict.fromkeys(("tofu_llama32_1b", "tofu_llama32_3b", "tofu_llama31_8b"), OPEN_UNLEARNING),
+    **dict.fromkeys(("tofu_llama32_1b", "tofu_llama32_3b", "tofu_llama31_8b"), Shrunk(tofu, (SPLIT, "method=npo_gd"))),
     **dict.fromkeys(("tofu_llama_tru", "tofu_phi_tru"), Shrunk(tofu, VECTORS)),
     **dict.fromkeys(("arena", "arena_quick"), ARENA),
     "quickstart": Shrunk(tofu, ("method=ga",), models=()),

@@ -3,6 +3,7 @@
 import importlib
 import io
 import os
+import shutil
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from tests.support.starts import assert_refused, invoke
 from trainables import chat
 from trainables.storage import atomic_files
 from trainables.storage.file_names import WEIGHTS
+from trainables.storage.opening import open_storage
 
 TEMPLATE = "{% for turn in messages %}[{{ turn['content'] }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}"
 QUESTION, LONGER = "Where is the key?", "Who has written the longest of the books about the key?"
@@ -41,7 +43,7 @@ def restate(model: Path, question: str, prompt: str = "[{}]>") -> str:
     return f"> {question}\n{chat.cli.escape_controls(tokenizer.decode(said, skip_special_tokens=True).strip())}\n"
 
 
-def test_a_folder_and_a_trial_are_asked(model: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_folder_and_a_trial_are_asked(model: Path, object_store: Any, tmp_path: Path, monkeypatch: Any) -> None:
     """Questions are options or lines, answered as each alone; a trial's exported model comes before its weights."""
     for place in (tmp_path / "exports" / "abc", tmp_path / "trials" / "def" / WEIGHTS):
         place.parent.mkdir(parents=True)
@@ -50,9 +52,14 @@ def test_a_folder_and_a_trial_are_asked(model: Path, tmp_path: Path, monkeypatch
     for name, many in ((str(model), 9), ("abc", 1), ("def", 1)):  # 9: more than are answered together
         done = invoke(chat.main, name, "--storage", tmp_path, *("--ask", QUESTION, "--ask", LONGER) * many)
         assert (done.exit_code, done.stdout) == (0, expected * many), name
-    store, one = tracked_store.write_store(tmp_path / "kept"), tracked_store.TRIALS["finished"]
-    (store.trial(one.id()) / WEIGHTS).symlink_to(model)
-    for asked in ((one.id(), "--storage", store.root), (model, "--template", "llama2")):
+    for name, value in {**object_store, "HOME": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    store, one = open_storage("s3://bucket/chat"), tracked_store.TRIALS["finished"]
+    tracked_store.write_result(store, one, "finished")
+    shutil.copytree(model, store.trial(one.id()) / WEIGHTS)
+    store.push_trial(one.id())
+    shutil.rmtree(store.root)  # what another machine has of it
+    for asked in ((one.id(), "--storage", "s3://bucket/chat"), (model, "--template", "llama2")):
         assert invoke(chat.main, *asked, "--ask", QUESTION).stdout == restate(model, QUESTION, "[INST] {} [/INST]")
     lines = f"{QUESTION}\n\n{LONGER}\n"
     done = CliRunner().invoke(chat.cli.make_typer_app(chat.main), [str(model)], input=lines)

@@ -179,9 +179,6 @@ def test_the_papers_tables_need_no_storage(tmp_path: Path) -> None:
     assert kept["value"].tolist() == printed.loc[printed["backbone"] == "Llama-2-7B-chat", "value"].tolist()
 
 
-EVIL = '</script><img src=x onerror="boom()"><!--<script>'
-
-
 def test_every_trial_with_both_goals_is_there_and_its_texts_stay_texts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +190,7 @@ def test_every_trial_with_both_goals_is_there_and_its_texts_stay_texts(
         return write(picture, bundle=bundle)
 
     monkeypatch.setattr(vl_convert, "vegalite_to_html", spy)
-    given = {"objective": {"preset": EVIL}, "fq": -3.0, "mu": 0.5}
+    given = {"objective": {"preset": '</script><img src=x onerror="boom()"><!--<script>'}, "fq": -3.0, "mu": 0.5}
     keys = [write_trial(tmp_path, f"{k}" * 12, name, GRU, seed=k, **given) for k, name in enumerate(("npo", "ga"))]
     write_sweep(tmp_path, [*keys, write_trial(tmp_path, "2" * 12, fq=-3.0)], splits=())
     (tmp_path / "figures").mkdir()

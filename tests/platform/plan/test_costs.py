@@ -151,7 +151,6 @@ CORE = Resources(evaluation_tokens=4096)
 ONE: dict[str, Any] = {"hidden": 2048, "layers": 16, "heads": 32, "kv_heads": 8, "head_size": 64}
 LLAMA_1B = ModelShape(**ONE, intermediate=8192, vocabulary=128256, tied=True)
 TINY: dict[str, Any] = {"hidden": 128, "layers": 4, "heads": 4, "kv_heads": 4, "head_size": 32}
-TOFU_TINY = ModelShape(**TINY, intermediate=384, vocabulary=2048)
 SMOLLM: dict[str, Any] = {"hidden": 576, "layers": 30, "heads": 9, "kv_heads": 3, "head_size": 64}
 SMOLLM2 = ModelShape(**SMOLLM, intermediate=1536, vocabulary=49152, tied=True)
 
@@ -215,7 +214,7 @@ ROWS_160, OWN_ROWS, FORGET05 = (
     [
         (H100, LLAMA_1B, 1, (200, 128.0), ROWS_160, (0.205, 14.1)),
         (H100.model_copy(update={"evaluation_tokens": 65536}), SMOLLM2, None, (200, 80.0), FORGET05, (8.5, 12.4)),
-        (CORE, TOFU_TINY, None, (200, 80.0), FORGET05, (29.3, 29.2)),
+        (CORE, ModelShape(**TINY, intermediate=384, vocabulary=2048), None, (200, 80.0), FORGET05, (29.3, 29.2)),
         (CORE, SMOLLM2, 1, (32, 77.0), OWN_ROWS, (31.4 * 64 / 24, 84.2)),
     ],
     ids=["1B on an H100", "135M on an H100", "tofu_tiny on a core", "135M on a core"],
