@@ -81,8 +81,7 @@ def measure_steps_and_memory(options: argparse.Namespace) -> Iterator[Row]:
             "tokens_per_step": 2 * options.rows * options.length,
             "flops_per_step": operations,
             "utilisation": options.peak and operations / found["plain_seconds"] / options.peak / 1e12,
-            # what GRU moves of a parameter in bf16: average 10, products 6, what the optimizer reads 4
-            "rectification_bytes": 20 * shape.parameter_count,
+            "rectification_bytes": 20 * shape.parameter_count,  # in bf16: average 10, products 6, the optimizer 4
             "planned_bytes": plan.peak.training_bytes,
             "peak_bytes": peak,
             "planned_over_peak": plan.peak.training_bytes / peak if peak else None,

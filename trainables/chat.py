@@ -51,9 +51,9 @@ def main(
     network, tokenizer = load_model_and_tokenizer(Model(path=str(place), attention="eager"), precision, "MODEL")
     asked = Benchmark(name="own", template=template or CHAT)
     config = config or (read_json(place / FACTS_FILE) or {}).get("configuration")  # of an exported model
-    trained = Benchmark.model_validate((config or {}).get("benchmark", {}))
-    if config and not template and benchmarks.get_benchmark(trained.name).ASKS_BY_TEMPLATE:
-        asked = trained
+    if config and not template:
+        trained = Benchmark.model_validate(config.get("benchmark", {}))
+        asked = trained if benchmarks.get_benchmark(trained.name).ASKS_BY_TEMPLATE else asked
     if asked.template == CHAT and not tokenizer.chat_template:
         raise InputError(f"MODEL: the tokenizer of '{model}' has no chat template; give --template NAME, such as plain")
     encoder = benchmarks.get_benchmark(asked.name).make_encoder(asked, tokenizer)

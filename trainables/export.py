@@ -51,7 +51,7 @@ def main(
     model_folder.load_evaluated_result(trial_id, store)
     repository = None
     if push:
-        hub_folders.is_hub_reachable()
+        hub_folders.check_hub_responds()
         with _hub_errors(push, "it needs a token that may write: set HF_TOKEN, or log in with 'hf auth login'"):
             repository = HfApi().create_repo(push, private=True, exist_ok=True).repo_id
             private = HfApi().model_info(repository).private

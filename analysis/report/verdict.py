@@ -17,6 +17,7 @@ from trainables.benchmarks import selection
 from trainables.common.wording import format_count
 
 TRIAL_STATUS_WORDS = {"out_of_memory": "out of memory", "missing": "without a result yet"}
+MAX_DIFFERENCES_SHOWN = 24
 CLEAR_DIFFERENCE_NOTE = (
     "Clear: over the seeds that both sides have, the 95% interval is without 0 (below five seeds: all moved alike), "
     "and the difference exceeds the measure's resolution, a step of the KS test and what the rows leave open. Of many "
@@ -49,7 +50,7 @@ def tabulate_rectifier_differences(comparison: RectifierComparison) -> pd.DataFr
     goals = {goal.metric: goal for goal in comparison.deciding_goals}
     found, rows = select_deciding_differences(comparison), []
     several = len(set(found["split"])) > 1
-    shown = found if len(found) <= 24 else found.loc[found["sign"].isin([-1.0, 1.0])]
+    shown = found if len(found) <= MAX_DIFFERENCES_SHOWN else found.loc[found["sign"].isin([-1.0, 1.0])]
     costs = {(row["split"], row["method"], row["rectifier"]): row for row in comparison.step_seconds.to_dict("records")}
     for row in shown.to_dict("records"):
         goal = goals[row["metric"]]

@@ -219,9 +219,9 @@ def estimate_preparation_seconds(
     first, authors, rates = plan.trials[0], plan.sweep.fictional, estimate_device_rates(plan.sweep.resources)
     text, asked = estimate_training_and_eval_text(plan.sweep, first)
     count = authors.authors * authors.questions if authors else AUTHOR_ROWS
-    rows = max(1, int(memory.CPU_TRAINING_PASS_TOKENS / text.mean))
     rows_of_step = Training(batch_size=first.training.batch_size)  # which the ranks divide
     plain = Trial(method="ga", target=first.target, resources=first.resources, training=rows_of_step)
+    rows = memory.choose_cpu_micro_batch(plain, text.mean)
     trained = {recipe.base: plain.model_copy(update={"training": recipe.training}) for recipe in recipes}
     made = sum(
         estimate_training_seconds(one, shape, count + GENERAL_ROWS, text.mean, rows, rates) for one in trained.values()

@@ -113,7 +113,7 @@ def describe_missing_resources(plan: Plan, address: str | None) -> list[str]:
     """Return what a trial asks for beyond this machine, in words; nothing where a cluster runs it."""
     if resolve_ray_address(address) != LOCAL_RAY:
         return []
-    wanted = plan.sweep.resources
+    wanted, elsewhere = plan.sweep.resources, "--cluster FILE runs it on one that has them"
     alone = wanted.ranks == 1 and not wanted.gpus  # of several ranks the run chooses the ZeRO stage
     states = max((fit.peak.states.total for fit in plan.needs.values() if alone), default=0) / 1e9
     asked = {
@@ -122,7 +122,7 @@ def describe_missing_resources(plan: Plan, address: str | None) -> list[str]:
         "GB of memory for weights and optimizer": (states, read_usable_machine_memory() / 1e9),
     }
     return [
-        f"{what}: a trial asks for {amount:.4g}, this machine has {here:.4g}; --cluster FILE runs it where more is"
+        f"{what}: a trial asks for {amount:.4g}, this machine has {here:.4g}; {elsewhere}"
         for what, (amount, here) in asked.items()
         if amount > here
     ]

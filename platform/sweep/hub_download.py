@@ -10,9 +10,9 @@ from trainables.common.deadlines import ANSWER_TIMEOUT, call_within
 from trainables.common.errors import InputError, first_error_line
 from trainables.data.hub_folders import (
     HubRequirement,
+    check_hub_responds,
     download_commit,
     find_downloaded_folder,
-    is_hub_reachable,
     locate_commit_pin,
     read_pinned_commit,
 )
@@ -76,7 +76,7 @@ def _fetch(requirement: HubRequirement, store: Storage) -> None:
     """Fetch a requirement at the storage's commit, or at the one that its revision names now: offline the cache's."""
     from huggingface_hub import HfApi
 
-    is_hub_reachable()  # one that gives no answer is refused
+    check_hub_responds()
     named = {"repo_type": requirement.repo_type, "revision": requirement.revision}
     look_up = partial(HfApi().resolve_revision, requirement.id, **named)
     commit = read_pinned_commit(requirement, store) or call_within(ANSWER_TIMEOUT, "the hub", look_up).resolved

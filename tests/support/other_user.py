@@ -17,7 +17,6 @@ NOBODY = 65534
 METHODS = ("NodeInfoGcsService/GetAllNodeInfo", "NodeManagerService/GetSystemConfig", "ReporterService/HealthCheck")
 METHODS += ("CoreWorkerService/GetCoreWorkerStats", "ObjectManagerService/Pull")
 """A method of each kind of server that a sweep's Ray has. Who may call it may call the others of that server."""
-"""Of the server for `ray://` addresses, which a cluster's head has."""
 SILENT = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "no HTTP"}
 """What a port answers that serves neither gRPC nor HTTP, such as the one that gloo opens for a rank."""
 
@@ -26,7 +25,7 @@ def ask(address: str) -> list[str]:
     """Return what an address answers to each call, and to a request by HTTP; OK where it served one."""
     found = []
     with grpc.insecure_channel(address) as channel:
-        for method in (*METHODS, "RayletDriver/ClusterInfo"):
+        for method in (*METHODS, "RayletDriver/ClusterInfo"):  # the last: of `ray://` addresses, on a head
             try:
                 channel.unary_unary(f"/ray.rpc.{method}")(b"", timeout=10)
                 found.append(f"OK {method}")

@@ -47,7 +47,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class TrainingSize:
-    """How much text there is to forget: rows (None: not known), and tokens of a row, on average and at most.
+    """How many rows there are to forget (None: not known), and tokens of a training row, on average and at most.
 
     `exact`: the number of rows is counted, and not what others have or what a tokenizer may make of texts.
     """

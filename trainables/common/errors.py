@@ -79,7 +79,8 @@ def last_line_of_text(text: str, empty: str = "it said nothing") -> str:
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
     """Return `did you mean 'x'? known: a, b, c` for a message about an unknown `name`."""
-    names = {one.lower(): one for one in known}
-    match = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    hint = f"did you mean '{names[match[0]]}'? " if match else ""
-    return f"{hint}known: {', '.join(names.values())}"
+    names = list(known)
+    by_letters = {one.lower(): one for one in names}
+    match = difflib.get_close_matches(name.lower(), by_letters, n=1, cutoff=0.5)
+    hint = f"did you mean '{by_letters[match[0]]}'? " if match else ""
+    return f"{hint}known: {', '.join(names)}"

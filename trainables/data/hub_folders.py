@@ -95,17 +95,24 @@ def read_pinned_commit(requirement: HubRequirement, store: Storage) -> str | Non
 
 
 @functools.cache
-def is_hub_reachable() -> bool:
-    """Return whether there is a way to the hub. Raises InputError if it gives no answer: its client would wait long."""
+def check_hub_responds() -> None:
+    """Raise InputError if the hub takes a connection and gives no answer: its client would wait without a word."""
+    from huggingface_hub import constants
+
+    if not constants.HF_HUB_OFFLINE:
+        advice = "try again, or set HF_HUB_OFFLINE=1 to go by what this machine has fetched"
+        deadlines.check_server_responds(constants.ENDPOINT, "the hub", advice)
+
+
+@functools.cache
+def can_ask_hub() -> bool:
+    """Return False where no way leads to the hub, which its client tries long; offline it goes by its cache."""
     import httpx2
     from huggingface_hub import constants, get_session
 
-    if constants.HF_HUB_OFFLINE:
-        return True  # as a person says, its client goes by what this machine has fetched
-    advice = "try again, or set HF_HUB_OFFLINE=1 to go by what this machine has fetched"
-    deadlines.check_server_responds(constants.ENDPOINT, "the hub", advice)
+    check_hub_responds()
     try:
-        get_session().head(constants.ENDPOINT, timeout=deadlines.ANSWER_TIMEOUT)
+        _ = constants.HF_HUB_OFFLINE or get_session().head(constants.ENDPOINT, timeout=deadlines.ANSWER_TIMEOUT)
     except httpx2.HTTPError as error:
         return not isinstance(error, httpx2.ConnectError | httpx2.TimeoutException)
     return True

@@ -153,7 +153,7 @@ def _from_hub(data: str, config: str, revision: str | None, field: str) -> list[
     if file is not None:
         return load_rows_from_file(file, field)
     try:
-        hub_folders.is_hub_reachable()
+        hub_folders.check_hub_responds()
         return list(datasets.load_dataset(data, name, split=split or "train", revision=revision))  # type: ignore[arg-type]
     except Exception as error:
         raise InputError(

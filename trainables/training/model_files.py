@@ -148,7 +148,7 @@ def _source(path: str, revision: str | None) -> str:
     """Return a model's folder or hub id; where no way leads to the hub, the folder of what this machine has fetched."""
     if typed_paths.is_folder(path):
         return str(typed_paths.expand_home(path))
-    if hub_folders.is_hub_reachable():
+    if hub_folders.can_ask_hub():
         return path
     try:
         kept = hub_folders.HubRequirement("models", path)

@@ -182,7 +182,7 @@ def test_full_disk_is_refused_before_the_driver(
     assert refused.startswith("error: --storage: disk: at least ")
     assert "; what helps: another disk, a smaller --keep, " in refused
     monkeypatch.setattr(capacity, "DEVICE_FOLDER", store.root)
-    lacks = "resources.gpus: a trial asks for 1, this machine has 0; --cluster FILE runs it where more is"
+    lacks = "resources.gpus: a trial asks for 1, this machine has 0; --cluster FILE runs it on one that has them"
     assert refuse(*command, "--set", "resources.gpus=1") == f"error: {lacks}\n", "what it needs first comes first"
     assert runs == []
     assert "needs: disk: at least " in start(*command, "--dry-run")

@@ -83,12 +83,13 @@ class OwnBenchmark(base.BenchmarkBase):
         measured = row_files.read_evaluation_rows(benchmark)
         sets = [rows[: benchmark.limit] for name in kept_answers.SETS_TO_KEEP if (rows := measured[name])]
         few = min((len(rows) for rows in sets if not rows[0].is_text), default=math.inf)  # a text has many blocks
-        told = f"{few} rows measure what is kept: less than 90% is where one of them is lost; give ten or more"
-        lost = told * (few < (10 if len(sets) == 1 else 6))  # of two sets utility is the harmonic mean
+        advice = ""
         if all(row.neutral for rows in sets for row in rows):
-            lost = "retain: no question that is to be kept is asked, so nothing tells whether neighbours of what is "
-            lost += "forgotten are lost, too; give some as rows of `retain` or `eval`"
-        return ". ".join(filter(None, [row_files.describe_overlap(benchmark), lost])) or None
+            advice = "retain: no question that is to be kept is asked, so nothing tells whether neighbours of what is "
+            advice += "forgotten are lost, too; give some as rows of `retain` or `eval`"
+        elif (len(sets) + len(benchmark.tasks)) * (few - 1) < 9:  # the harmonic mean of shares, one of them 1 - 1 / few
+            advice = f"{few} rows measure what is kept: less than 90% is where one of them is lost; give ten or more"
+        return ". ".join(filter(None, [row_files.describe_overlap(benchmark), advice])) or None
 
     def explain_nothing_to_remove(self, metrics: Metrics) -> str | None:
         known = metrics.get("forget_said_any")
@@ -110,8 +111,8 @@ class OwnBenchmark(base.BenchmarkBase):
         ]
         for name in filter(row_files.is_request_name, (key.removesuffix("_rows") for key in metrics)):
             now += f", {_count(metrics, f'{name}_said_any', f'{name}_rows')} of {name}"
-        alone = kept_answers.keeps_only_neutral_answers(metrics)
-        unknown = ", and no question that is to be kept was asked" if alone else ""
+        kept, said = (any(f"{name}_{one}" in metrics for name in kept_answers.SETS_TO_KEEP) for one in ("kept", "said"))
+        unknown = ", and no question that is to be kept was asked" if kept and not said else ""
         return f"{now}; {' and '.join(parts)} are kept{unknown}" if parts else now
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:

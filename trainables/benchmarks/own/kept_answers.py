@@ -60,20 +60,13 @@ def explain_unmeasured_sets(evaluation: Mapping[str, Any]) -> list[str]:
         for name, score in scored.items()
         if score < MIN_TARGET_SCORE
     ]
-    found += [
+    return found + [
         f"{name}: the target model answers less than {MIN_TARGET_SCORE:.0%} of the questions with their facts, so what "
         "is kept is measured by exact memorisation; if it phrases them otherwise, give `fact`, a list of ways to write "
         "it, or another benchmark.template"
         for name, rows in evaluation.get(TARGET_SCORES_FIELD, {}).items()
         if not _answers_tell(rows)
     ]
-    return found
-
-
-def keeps_only_neutral_answers(metrics: Mapping[str, Any]) -> bool:
-    """Return whether something is kept, of which no row was asked or is a text: the answers to neutral prompts."""
-    kept, said = (any(f"{name}_{number}" in metrics for name in SETS_TO_KEEP) for number in ("kept", "said"))
-    return kept and not said
 
 
 def _answers_tell(rows: Sequence[Sequence[float | None]]) -> bool:
