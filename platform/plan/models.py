@@ -109,6 +109,8 @@ class ModelFinder:
             check_if_local_model(self._choose(Model(path=place)), name)
         elif not is_folder(make_path_absolute(place)):
             raise InputError(f"models: no folder {quote_path(place)}")
+        elif self.sweep.target and self.kind.retain_role(self.benchmark.split) is None:
+            raise InputError(f"give either target or models: {self.kind.name} takes no other model of a folder")
 
     def list_needed_recipes(self, model_paths: set[str]) -> tuple[ModelRecipe, ...]:
         """Return the recipes that these models need, each after the one it starts from, as they were planned."""
