@@ -161,10 +161,9 @@ class OptunaStudy:
             proposed.set_constraint(UTILITY_FLOOR_CONSTRAINT, self.floor - goals[-1])
         self.study.tell(proposed, goals, state=OPTUNA_FAILED_STATE if goals is None else None)
 
-    def tell_report(self, key: str, report: Mapping[str, Any] | None) -> None:
-        """Take a trial's last report to Tune; None: it failed."""
-        document = {"metrics": report, "halves": (report or {}).get("halves")}
-        self.tell(key, None if report is None else compute_goal_gains(self.trials[key], document, self.search.goals))
+    def tell_result(self, key: str, result: Mapping[str, Any] | None) -> None:
+        """Take the result of a point that was asked; None: it was lost."""
+        self.tell(key, compute_goal_gains(self.trials[key], result or {}, self.search.goals))
 
     def _enqueue(self, key: str) -> optuna.Trial:
         """Return Optuna's trial of a point that was chosen here."""

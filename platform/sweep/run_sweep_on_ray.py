@@ -101,7 +101,7 @@ def run_trials_on_tune(
     done, failed = len(state.done), len(state.failed_outcomes)  # of earlier starts, too
     counts = SweepProgress(plan.name, total + done, slots, done - failed, failed, label=plan.label)
     keeper = WeightDeleter(plan, store, keep)
-    reporter = SweepCallback(counts, store, mirror, stopper, keeper, screen)
+    reporter = SweepCallback(counts, store, mirror, stopper, keeper, screen, search.take_result)
     folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
     run_config = tune.RunConfig(
         name=name,
@@ -151,7 +151,7 @@ class FixedOrder:
             self.unfinished.remove(trial.id())
         return None
 
-    def tell_report(self, key: str, report: Mapping[str, Any] | None) -> None:
+    def tell_result(self, key: str, result: Mapping[str, Any] | None) -> None:
         """Let trials begin that go on from this one's model."""
         self.unfinished.remove(key)
 
@@ -189,9 +189,13 @@ class TrialQueue(Searcher):
                 return {"trial": trial.model_dump_json(exclude_defaults=True), **self.shared}
         return None if any(study.remaining for study in self.studies) else Searcher.FINISHED
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def take_result(self, trial_id: str, result: Mapping[str, Any] | None) -> None:
+        """Let the trial's study learn from its result; None: it was lost."""
         study, key = self.owner.pop(trial_id)
-        study.tell_report(key, None if error else result or {})
+        study.tell_result(key, result)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Do nothing: SweepCallback, called after this, reads the result from the storage."""
 
     def save(self, checkpoint_path: str) -> None:
         """Do nothing: the storage holds what is done."""

@@ -157,6 +157,8 @@ class SweepCallback(Callback):
     stopper: SweepStopper
     keeper: WeightDeleter
     screen: ProgressScreen
+    take_result: Callable[[str, Mapping[str, Any] | None], None]
+    """Is told of each result, None of a lost one, by Tune's id of the trial: what runs next may depend on it."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return nothing for Tune to save: the state is never read again."""
@@ -200,9 +202,8 @@ class SweepCallback(Callback):
         self.screen.print_line(f"{name}: {describe_trial_outcome(result)}, {format_duration(seconds)}")
         self.stopper.count_ended_trial(key, result)
         self.keeper.delete_weights_after_trial(trial)
+        self.take_result(tune_trial.trial_id, written)
         self.mirror.log_trial_result(key, written)
-        tune_trial.run_metadata.metric_analysis.clear()  # running means of every number that a trial reported,
-        tune_trial.run_metadata.metric_n_steps.clear()  # 15 KB each, which nobody reads
         self.screen.show(self.counts, self.store, last=self.counts.remaining == 0 and not self.counts.running)
 
 

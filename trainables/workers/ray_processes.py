@@ -17,10 +17,9 @@ from typing import Any
 import ray
 from ray import tune
 
-from trainables import benchmarks
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError, StoreUnreachable, is_out_of_memory
-from trainables.config.settings import Benchmark, Resources, Selection
+from trainables.config.settings import Resources, Selection
 from trainables.config.trial import Trial
 from trainables.storage.file_names import LOST
 from trainables.storage.folder_storage import Storage, remove_trial_leftovers
@@ -70,8 +69,8 @@ class OneRankTrialActor(tune.Trainable):
                 if self.store.result(key) is None and progress.is_run_by_other_process_here(self.store.trial(key)):
                     time.sleep(TUNE_REPORT_INTERVAL_SECONDS)
                     return {"done": False}
-                if (result := fetch_trial_and_read_result(self.trial, self.store)) is not None:
-                    return make_final_report(result)
+                if fetch_trial_and_read_result(self.trial, self.store) is not None:
+                    return {"done": True}
                 from trainables.trial.runner import TrialRun
 
                 self.events = TrialRun(self.trial, self.store, bool(self.given.get("keep"))).run_events()
@@ -79,13 +78,14 @@ class OneRankTrialActor(tune.Trainable):
             while True:
                 event = next(self.events)
                 if event["phase"] == "done":
-                    return make_final_report(event["result"])
+                    return {"done": True}
                 if event["phase"] == "evaluation" or time.monotonic() - started > TUNE_REPORT_INTERVAL_SECONDS:
                     return {"done": False, "step": event.get("step", 0)}
         except StoreUnreachable:
             raise
         except InputError as error:
-            return make_final_report(record.write_failed_trial(self.trial, self.store, str(error)))
+            record.write_failed_trial(self.trial, self.store, str(error))
+            return {"done": True}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing: the storage is the truth."""
@@ -103,13 +103,6 @@ def fetch_trial_and_read_result(trial: Trial, store: Storage) -> dict[str, Any] 
     return result
 
 
-def make_final_report(result: dict[str, Any]) -> dict[str, Any]:
-    """Return the last report to Tune, with what can be searched for, also on halves."""
-    goals = benchmarks.list_searchable_goals(Benchmark.model_validate(result["config"]["benchmark"]))
-    found = {goal.metric: result["metrics"].get(goal.metric) for goal in goals.values()}
-    return {"done": True, "halves": result.get("halves"), **found}
-
-
 def run_trial_of_ranks_in_tune(config: dict[str, Any]) -> None:
     """Tune's function for a trial of many ranks; `OneRankTrialActor.step` tells of one that does not run at once."""
     from trainables.trial import progress, record
@@ -119,13 +112,13 @@ def run_trial_of_ranks_in_tune(config: dict[str, Any]) -> None:
     while store.result(trial.id()) is None and progress.is_run_by_other_process_here(store.trial(trial.id())):
         time.sleep(TUNE_REPORT_INTERVAL_SECONDS)
     try:
-        result = fetch_trial_and_read_result(trial, store)
-        result = result or run_trial_on_ranks(trial, store, keep=config["keep"], strategy=config["strategy"])
+        if fetch_trial_and_read_result(trial, store) is None:
+            run_trial_on_ranks(trial, store, keep=config["keep"], strategy=config["strategy"])
     except StoreUnreachable:
         raise
     except Exception as failure:
-        result = record.write_failed_trial(trial, store, str(failure), _find_outcome(failure))
-    tune.report(make_final_report(result))
+        record.write_failed_trial(trial, store, str(failure), _find_outcome(failure))
+    tune.report({"done": True})
 
 
 def _find_outcome(failure: Exception) -> str:

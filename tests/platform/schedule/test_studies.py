@@ -94,13 +94,13 @@ def test_a_trial_waits_for_the_one_it_goes_on_from_and_falls_away_without_its_mo
     queue = TrialQueue([FixedOrder([first, second, third, other], lambda key: left)], {"storage": "store"})
     assert [suggested(queue, name) for name in ("t0", "t1")] == [first, other]
     assert queue.suggest("t2") is None
-    queue.on_trial_complete("t1", {}, error=False)
+    queue.take_result("t1", {})
     assert queue.suggest("t2") is None
-    queue.on_trial_complete("t0", None, error=not left)
+    queue.take_result("t0", {} if left else None)
     if left:
         assert suggested(queue, "t2") == second
         assert queue.suggest("t3") is None
-        queue.on_trial_complete("t2", {}, error=False)
+        queue.take_result("t2", {})
         assert suggested(queue, "t3") == third
     assert queue.suggest("t4") is Searcher.FINISHED
 
@@ -149,21 +149,19 @@ def test_studies_take_turns_up_to_the_budget_of_each(budget: int | None) -> None
 
 
 @pytest.mark.parametrize(
-    ("result", "error"),
+    ("result", "known"),
     [
-        ({"forget_quality": -2.0, "model_utility": 0.5}, False),
-        ({"forget_quality": None, "model_utility": None, "status": "diverged"}, False),
-        ({"forget_quality": -2.0, "model_utility": 0.5}, True),
-        (None, True),
+        ({"metrics": {"forget_quality": -2.0, "model_utility": 0.5}}, True),
+        ({"metrics": {}, "status": "diverged"}, False),
+        (None, False),
     ],
 )
-def test_outcomes_reach_their_study(result: dict[str, Any] | None, error: bool) -> None:
+def test_outcomes_reach_their_study(result: dict[str, Any] | None, known: bool) -> None:
     studies = make_studies()
     trial = suggested(studies, "t0")
     study = next(study for study in studies.studies if trial.id() in study.trials)
-    studies.on_trial_complete("t0", result, error)
+    studies.take_result("t0", result)
     complete = [told.values for told in study.study.trials if told.values is not None]
-    known = not error and result is not None and result.get("forget_quality") is not None
     assert complete == ([[-2.0, 0.5]] if known else [])
     assert study.running == {}
     assert studies.owner == {}
@@ -175,11 +173,11 @@ def test_with_halves_a_study_learns_from_the_rows_that_are_not_reported() -> Non
     space = replace(space, fixed={**space.fixed, "selection": Selection(halves=True)})
     trial = space.make_trial(space.published)
     first, second = {"forget_quality": -3.0, "model_utility": 0.4}, {"forget_quality": -1.0, "model_utility": 0.6}
-    result = {"forget_quality": -2.0, "model_utility": 0.5, "halves": [first, second]}
+    result = {"metrics": {"forget_quality": -2.0, "model_utility": 0.5}, "halves": [first, second]}
     studies = TrialQueue([OptunaStudy(space, [trial], 1, {})], {"storage": "store"})
-    studies.on_trial_complete("t0", result) if studies.suggest("t0") else None
+    studies.take_result("t0", result) if studies.suggest("t0") else None
     assert studies.studies[0].study.trials[0].values == [-3.0, 0.4]
-    assert compute_goal_gains(trial, {"metrics": result, "halves": [first, second]}) == (-3.0, 0.4)
+    assert compute_goal_gains(trial, result) == (-3.0, 0.4)
 
 
 def test_a_search_may_have_other_goals() -> None:
@@ -191,7 +189,7 @@ def test_a_search_may_have_other_goals() -> None:
     found: Any = {"forget_quality": -2.0, "model_utility": 0.5, "forget_extraction_strength": 0.2}
     study = OptunaStudy(space, [trial], 1, {}, search=OptunaSearchSettings(goals=goals), floor=0.4)
     studies = TrialQueue([study], {"storage": "store"})
-    studies.on_trial_complete("t0", found) if studies.suggest("t0") else None
+    studies.take_result("t0", {"metrics": found}) if studies.suggest("t0") else None
     (told,) = study.study.trials
     assert told.values == [-0.2, -2.0, 0.5]
     assert told.constraints == {UTILITY_FLOOR_CONSTRAINT: pytest.approx(-0.1)}

@@ -47,7 +47,8 @@ def reporter(copies: list[ObjectStorage]) -> SweepCallback:
     keeper: Any = SimpleNamespace(delete_weights_after_trial=lambda ended: None)
     mirror: Any = SimpleNamespace(running={}, log_trial_result=lambda key, result: None)
     counts = SweepProgress(name="tiny", total=1, slots=1)
-    return SweepCallback(counts, copies[0], mirror, SweepStopper(), keeper, ProgressScreen(Console()))
+    screen = ProgressScreen(Console())
+    return SweepCallback(counts, copies[0], mirror, SweepStopper(), keeper, screen, lambda trial_id, result: None)
 
 
 def finish(store: ObjectStorage) -> dict[str, bytes]:
@@ -79,9 +80,8 @@ def busy_once(store: ObjectStorage) -> None:
 
 
 def die(reporter: SweepCallback) -> None:
-    kept = SimpleNamespace(metric_analysis={}, metric_n_steps={})
     config = {"trial": CONFIG.model_dump_json()}
-    trial = SimpleNamespace(trial_id="1", config=config, last_result={}, run_metadata=kept, error_file=None)
+    trial = SimpleNamespace(trial_id="1", config=config, last_result={}, error_file=None)
     reporter.on_trial_start(0, [], trial)
     assert reporter.stopper.reason is None
     reporter.on_trial_error(0, [], trial)
