@@ -1,6 +1,7 @@
 """The trials that the rule chooses are judged, exported and attacked at the end of a sweep."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from platform.plan.plan import Plan
@@ -10,9 +11,11 @@ from trainables.benchmarks import selection
 from trainables.benchmarks.selection import choose_and_judge_trial
 from trainables.common.cli import print_line
 from trainables.common.errors import last_line_of_error
+from trainables.config.settings import Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
 from trainables.robustness import attacks
 from trainables.storage import atomic_files
+from trainables.storage.file_names import EVALUATED_STATUSES
 from trainables.storage.folder_storage import Storage, move_to_dated_folder
 from trainables.storage.opening import format_storage_option
 
@@ -102,18 +105,30 @@ def list_trials_to_attack(plan: Plan, store: Storage) -> list[Trial]:
 
 
 def choose_trials_of_each_study(plan: Plan, store: Storage) -> list[Trial]:
-    """Return the trials of the setting that the rule chooses of each study, by means over seeds, as reports show it."""
-    chosen: list[Trial] = []
-    utilities, rule, name = read_target_utilities(plan, store), plan.sweep.selection, plan.sweep.benchmark.name
-    for study, trials in plan.group_trials_by_study().items():
-        known, settings = {trial.id(): trial for trial in trials}, defaultdict(list)
-        for one in selection.list_candidates({key: store.result(key) or {} for key in known}, name, rule):
-            trial = known[one.key]
+    utilities, chosen = read_target_utilities(plan, store), list[Trial]()
+    for trials in plan.group_trials_by_study().values():
+        results = {key: store.result(key) or {} for key in (trial.id() for trial in trials)}
+        utility = utilities.get(trials[0].benchmark.split)
+        chosen += choose_trials_of_study(trials, results, utility, plan.sweep.selection)
+    return chosen
+
+
+def choose_trials_of_study(
+    trials: Sequence[Trial], results: selection.ResultsByKey, utility: float | None, rule: Selection
+) -> list[Trial]:
+    """Return the evaluated trials of the setting that the rule chooses by means over seeds, as reports show them.
+
+    `utility`: the target model's. With `selection.seeds` those of other seeds, where any is evaluated.
+    """
+    settings = defaultdict[str, list[Trial]](list)
+    for trial in trials:
+        if results[trial.id()].get("status") in EVALUATED_STATUSES:
             earlier = {"fingerprint": EARLIER_TRIAL_PREFIX} if trial.earlier_trial_id else {}  # each seed has its own
             same = {"seed": 0, "target": trial.target.model_copy(update=earlier)}
-            settings[trial.model_copy(update=same).id()].append(one)
-        best = selection.pick_best_candidate(
-            selection.average_over_seeds(settings), utilities.get(study.split("/")[0]), rule
-        )
-        chosen += [known[one.key] for one in settings[best.key]] if best else []
-    return chosen
+            settings[trial.model_copy(update=same).id()].append(trial)
+    known = {one.key: one for one in selection.list_candidates(results, trials[0].benchmark.name, rule)}
+    measured = {key: [known[one.id()] for one in group if one.id() in known] for key, group in settings.items()}
+    averages = selection.average_over_seeds({key: found for key, found in measured.items() if found})
+    best = selection.pick_best_candidate(averages, utility, rule)
+    chosen = settings[best.key] if best else []
+    return [one for one in chosen if one.seed not in rule.seeds] or chosen

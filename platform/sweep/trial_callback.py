@@ -16,6 +16,7 @@ from platform.plan.plan import Plan
 from platform.schedule.ray_session import read_trial_error
 from platform.state.limits import SweepStopper
 from platform.state.trial_outcomes import read_target_utilities
+from platform.sweep.chosen_trials import choose_trials_of_study
 from platform.tracking.mirror import MlflowMirror
 from trainables import benchmarks
 from trainables.benchmarks import selection
@@ -124,20 +125,24 @@ class WeightDeleter:
             self.delete_weights_in_study(self.trials[trial.earlier_trial_id].study())
 
     def delete_weights_in_study(self, study: str) -> None:
-        """Delete the weights of a study's measured trials that `choice` does not keep."""
-        known = [key for key, trial in self.trials.items() if trial.study() == study]
-        found = {key for key in known if self.store.has_weights(key)}
+        """Delete the weights of a study's measured trials that `choice` does not keep.
+
+        `best` keeps the best trial, and the first seed of the setting that means over seeds choose so far.
+        """
+        trials = [trial for trial in self.trials.values() if trial.study() == study]
+        found = {key for key in (trial.id() for trial in trials) if self.store.has_weights(key)}
         if self.choice == "all" or not found:
             return
         benchmark, rule = self.plan.sweep.benchmark.name, self.plan.sweep.selection
-        results = {key: result for key in known if (result := self.store.result(key))}
+        results = {key: self.store.result(key) or {} for key in (trial.id() for trial in trials)}
         gains = {key: benchmarks.orient_goal_values(benchmark, one.get("metrics", {})) for key, one in results.items()}
         points = {key: values for key, values in gains.items() if values is not None}
         keep = set(selection.find_pareto_front_ids(points)) if self.choice == "pareto" else set()
-        candidates = selection.list_candidates(results, benchmark, rule)
-        best = selection.pick_best_candidate(candidates, self.utilities.get(study.split("/")[0]), rule)
-        if best and self.choice != "none":
-            keep.add(best.key)
+        if self.choice != "none":
+            utility = self.utilities.get(trials[0].benchmark.split)
+            best = selection.pick_best_candidate(selection.list_candidates(results, benchmark, rule), utility, rule)
+            shown = choose_trials_of_study(trials, results, utility, rule)
+            keep |= {*([best.key] if best else []), *[one.id() for one in shown if one.id() in found][:1]}
         keep |= {  # those that did not end with a model, lost or failed ones, may run again
             trial.earlier_trial_id
             for key, trial in self.trials.items()

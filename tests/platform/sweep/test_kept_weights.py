@@ -13,7 +13,7 @@ from platform.sweep import dry_run, trial_callback
 from tests.support import small_sweep
 from tests.support.starts import finish, write_evaluation, write_result
 from trainables.benchmarks.selection import find_pareto_front_ids
-from trainables.config.settings import Model, Selection
+from trainables.config.settings import Model, Selection, Training
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
 from trainables.storage.file_names import WEIGHTS
 from trainables.storage.folder_storage import Storage
@@ -22,7 +22,8 @@ from trainables.storage.folder_storage import Storage
 def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[Trial], Storage]:
     """One trial a point with weights on disk; None: it diverged."""
     store = Storage(folder)
-    trials = [Trial(method="ga", target=Model(path="somewhere/else"), seed=seed) for seed in range(len(points))]
+    model, rates = Model(path="somewhere/else"), [Training(lr=1e-5 * (1 + number)) for number in range(len(points))]
+    trials = [Trial(method="ga", target=model, training=rate) for rate in rates]
     for trial, point in zip(trials, points, strict=True):
         found: dict[str, Any] = {} if point is None else {"forget_quality": point[0], "model_utility": point[1]}
         status = "diverged" if point is None else "finished"
@@ -45,7 +46,7 @@ def keeper(trials: list[Trial], store: Storage, choice: str, rule: Selection | N
 
 
 def kept(trials: list[Trial], store: Storage) -> list[int]:
-    return [trial.seed for trial in trials if (store.trial(trial.id()) / WEIGHTS).is_dir()]
+    return [number for number, trial in enumerate(trials) if (store.trial(trial.id()) / WEIGHTS).is_dir()]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,18 @@ def test_what_stays(tmp_path: Path, choice: str, left: list[int]) -> None:
     points = [(-9.0, 0.80), (-8.0, 0.60), (-1.0, 0.30), (-5.0, 0.75), None]
     trials, store = study(tmp_path, points)
     keeper(trials, store, choice)
+    assert kept(trials, store) == left
+
+
+@pytest.mark.parametrize(("rule", "left"), [(Selection(), [2, 3]), (Selection(seeds=(0, 1)), [0, 5])])
+def test_a_model_of_the_setting_that_tables_show_stays(tmp_path: Path, rule: Selection, left: list[int]) -> None:
+    """The best trial is of one rate, the best mean over seeds of the other; of that, a seed that is reported."""
+    rates, store = study(tmp_path, [(-1.0, 0.8), (-1.0, 0.8)])
+    trials = [trial.model_copy(update={"seed": seed}) for trial in rates for seed in range(3)]
+    for trial, quality in zip(trials, (-1.0, -9.0, -0.5, -3.0, -2.0, -2.5), strict=True):
+        finish(store, [trial], metrics={"forget_quality": quality, "model_utility": 0.8})
+        (store.trial(trial.id()) / WEIGHTS).mkdir(exist_ok=True)
+    keeper(trials, store, "best", rule)
     assert kept(trials, store) == left
 
 
