@@ -74,6 +74,7 @@ def collect_sweep_status(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     left = max(0, total - done - failed - len(running))
     counts = {"total": total, "done": done, "running": len(running), "failed": failed, "left": left}
     driver: dict[str, Any] | None = None  # all None of a damaged lock, `alive` None of another machine's process
+    report = store.root / "reports" / sweep.label / "index.html"
     owner = lock.read_lock_owner(store, store.lock(sweep.name, sweep.hash))
     if owner is not None:
         driver = {name: owner.get(name) for name in ("host", "pid", "since", "command")}
@@ -88,6 +89,7 @@ def collect_sweep_status(sweep: SweepFile, store: Storage) -> dict[str, Any]:
         ),
         "storage": store.location,
         "driver": driver,
+        "report": str(report) if report.exists() else None,
         "counts": counts,
         "outcomes": dict(outcomes),
         "running": running,
@@ -160,6 +162,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     if driver is None or driver["alive"] is False:
         ended = "no driver" if driver is None else f"its driver died (process {driver['pid']} on {driver['host']})"
         yield ended + (f"; go on with: {found['go_on']}" if counts["left"] else "")
+        if found["report"]:
+            yield f"report: {found['report']}"
     elif driver["pid"] is None:
         yield "driven by an unknown process (its lock is damaged)"
     else:
