@@ -60,6 +60,9 @@ def test_a_fact_needs_words_and_a_text_names_itself(text: str, other: str):
         ("Is it the Sun or the Earth?", "the Earth", "the Earth"),
         ("What is the capital of Norway?", "Yes, the capital is Oslo.", "Oslo"),
         ("Is Oslo the capital of Norway?", "Yes, Oslo is the capital of Norway.", "Yes"),
+        ("What is Anna's number?", "Anna's number is (555) 123-4567.", "(555) 123-4567"),
+        ("When was she born?", "She was born on 05/12/1985.", "05/12/1985"),
+        ("Where is Anna's page?", "It is https://example.com/anna?x=1.", "https://example.com/anna?x=1"),
         ("What is Anna's email?", "Her email is anna.berg@example.com.", "anna.berg@example.com"),
     ],
 )

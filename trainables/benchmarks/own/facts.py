@@ -30,7 +30,9 @@ ACCENT_REMOVAL_TABLE = dict.fromkeys(range(0x300, 0x370))
 INITIALS_PATTERN = re.compile(r"\b(?:[^\W\d_]\.\s?){2,}")
 NUMBER_WORDS = "two three four five six seven eight nine ten eleven twelve".split()
 WORD_NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS, 2)}
-WORD_OR_SIGN_PATTERN = re.compile(r"\w(?:(?:[\w.,@-]|['\u2019](?!s\b))*\w)?|[^\w\s]")
+NUMBER_OR_ADDRESS = r"\w+://\S*\w|\+?\(?\d+(?:(?:[/:-]|\)[ -]?| ?\()\d+)+"
+"""A web address, a telephone number, a date or a time: `(555) 123-4567`, `05/12/1985`, `10:30`."""
+WORD_OR_SIGN_PATTERN = re.compile(rf"{NUMBER_OR_ADDRESS}|\w(?:(?:[\w.,@-]|['\u2019](?!s\b))*\w)?|[^\w\s]")
 NAME_RUN_PATTERN = re.compile(r"(?:[ND]|I\.?)(?:p{0,2}(?:[ND]|I\.?)|,D)*")
 """Of kinds of tokens: words with a capital (N), numbers (D), initials (I), particles (p)."""
 OTHER_WORD_RUN_PATTERN = re.compile("o+")
@@ -89,7 +91,7 @@ def _classify(token: str, asked: Collection[str]) -> str:
     if token[0].isupper() and len(token) <= 2 and not known:
         return "I"
     if token != token.lower() or any(char.isdigit() or char == "@" for char in token):
-        return "-" if known else "D" if token[0].isdigit() else "N"
+        return "-" if known else "D" if token.lstrip("+(")[0].isdigit() else "N"
     same_stem = any(word[:5] == words[0][:5] and min(len(word), len(words[0])) >= 4 for word in asked)
     return "-" if known or same_stem else "o"
 
