@@ -48,12 +48,14 @@ def make_plan(
     strategy = strategy or sweep.strategy
     sweep = _choose_template(_list_requests(_locate_answers(sweep)), store)
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
-    warnings = _check_rows_with_models(benchmarks, found)
+    warnings = _check_rows_with_models(benchmarks, found, sweep.training.max_length)
     used = _models_of(found, models.kind.REFERENCE, store)
     spaces = list_study_spaces(sweep, strategy, benchmarks, used)
     has_choice = any(space.varied_axes or space.fixed["training"]["eval_every"] for space in spaces)
     if strategy == "paper" and not has_choice:
         # nothing is chosen: all rows are reported
+        if sweep.selection.halves and "selection.halves" in sweep.typed:
+            warnings = (*warnings, "selection.halves: nothing is chosen, so all rows are reported")
         sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
         spaces = list_study_spaces(sweep, strategy, benchmarks, used)
     problems = ProblemCollector()
@@ -167,12 +169,15 @@ def _resolve_data_and_models(sweep: Sweep, store: Storage) -> tuple[dict[str, Be
     return benchmarks, models, found
 
 
-def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: SplitReferences) -> tuple[str, ...]:
+def _check_rows_with_models(
+    benchmarks: dict[str, Benchmark], references: SplitReferences, max_length: int
+) -> tuple[str, ...]:
     """Return what is odd in rows, tokenizers and templates. Raises InputError with all that is wrong in them."""
     problems, warnings = ProblemCollector(), []
     asked = {(benchmarks[split], one.model): one.role for split, found in references.items() for one in found}
     for (benchmark, model), role in asked.items():
-        wrong, odd = evaluation.find_model_problems(benchmark, model, "target" if role == "original" else role)
+        who = "target" if role == "original" else role
+        wrong, odd = evaluation.find_model_problems(benchmark, model, who, max_length * (who == "target"))
         problems.found += wrong
         warnings += odd
     problems.found = list(dict.fromkeys(problems.found))

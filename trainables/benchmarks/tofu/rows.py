@@ -78,4 +78,10 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     for task, config in evaluation_configs_by_task(benchmark).items():
         columns = columns_of.get(task, (*GENERAL_COLUMNS, "paraphrased_answer"))
         loaded[task] = raw_rows.load_rows(benchmark.data, config, columns, benchmark.revision)[:limit]
+        for number, row in enumerate(loaded[task], 1):
+            wrong, count = row.get("perturbed_answer", []), len(loaded[task][0].get("perturbed_answer", []))
+            texts = [*(row[name] for name in columns if name != "perturbed_answer"), *wrong]
+            if isinstance(wrong, str) or len(wrong) != count or not all(isinstance(text, str) for text in texts):
+                where = f"benchmark.data: row {number} of {config} in {benchmark.data}"
+                raise InputError(f"{where}: write texts, and as perturbed_answer a list of as many in each row")
     return loaded
