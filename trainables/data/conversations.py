@@ -66,7 +66,12 @@ class Encoder:
 
     def render_prompt(self, question: Question) -> str:
         """Return the text that a model is given. Raises InputError where the template refuses the turns."""
-        return self._render(question, None) + self.prefix
+        return self._render(question, None) + self.answer_beginning
+
+    @cached_property
+    def answer_beginning(self) -> str:
+        """Return `prefix` behind what the template writes before an answer, which is not known of one that it drops."""
+        return (self.layout.lead if self.prefix and not self.layout.dropped else "") + self.prefix
 
     def encode_prompts(self, questions: Sequence[Question]) -> list[tuple[int, ...]]:
         texts = map(self.render_prompt, map(self._strip_start, questions))
@@ -102,7 +107,7 @@ class Encoder:
             example = self._label(ids, offsets, given[question][0], whole)
             kept = example.keep_first_labels(max_length - example.answer_start)
             if kept.answer_token_count - kept.lead <= kept.ending:
-                within = f"within {max_length} tokens (training.max_length)"
+                within = f"within {max_length} tokens (training.max_length, or the dialect's)"
                 where = within if len(example.input_ids) > max_length else "in this model's tokens"
                 raise InputError(f"{name}: no token of the answer is left {where}")
             found.append(kept)
@@ -222,7 +227,7 @@ class Encoder:
     def _render_whole(self, question: Question, answer: str, prompt: str) -> RenderedConversation:
         """Return the whole conversation. Raises InputError where the template loses or changes a part of it."""
         layout, shift = self.layout, len(self.prefix)
-        text, asked = self._render(question, answer), len(prompt) - shift - layout.dropped
+        text, asked = self._render(question, answer), len(prompt) - len(self.answer_beginning) - layout.dropped
         first, stop = asked + len(layout.lead), len(text) - len(layout.tail)
         same = text.startswith(prompt[:asked]) and text.endswith(layout.tail)
         same = same and text[first:stop].strip() == answer.strip()
