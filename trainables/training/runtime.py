@@ -1,9 +1,11 @@
 """The process that a model is trained or evaluated in: threads, determinism, the process group, its device."""
 
+import contextlib
 import gc
 import os
 import resource
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +31,9 @@ def prepare_process(resources: Resources, seed: int) -> torch.device:
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.set_per_process_memory_fraction(memory.compute_usable_gpu_share(resources))
+    else:
+        with contextlib.suppress(OSError):  # Linux counts the peak from now on; elsewhere it is the process's
+            Path("/proc/self/clear_refs").write_text("5")
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
     ensure_process_group(device)
     return device
