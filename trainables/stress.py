@@ -64,8 +64,14 @@ def main(
     wanted += (chosen or ("" if wanted or samples else "all")).split(",")
     names = attacks.resolve_attack_names(wanted, "--attacks") if any(wanted) or not samples else []
     names += [attacks.SAMPLE_ATTACK] if samples else []
-    lr = attackers.attackers[0].lr if attackers and lr is None else lr
-    attacks.check_relearning_rate(names, lr, "--lr")
+    others = [
+        name for name in names if name in attacks.ROWS_BY_RELEARNING and (name != attacks.SWEEP_ATTACK or not attackers)
+    ]
+    if attackers and (sweep or ((lr or seed) and not others)):
+        raise InputError(
+            "--attack: the file says which relearnings, their rates and seed; leave --sweep, --lr, --seed out"
+        )
+    attacks.check_relearning_rate(others, lr, "--lr")
     if output:
         atomic_files.check_file_writable(output, "--output")
     store = open_storage(location)

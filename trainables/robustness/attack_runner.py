@@ -1,7 +1,8 @@
 """A model under attack: each attack is made once, measured on the forget rows, and kept in the storage.
 
 `stress/KEY/ATTACK-SETTINGS.json`: KEY is the trial's id, or a hash of model and benchmark. The answers alone are
-scored, without a template's answer tag and what it puts behind an answer, so that templates compare.
+scored, without a template's answer tag and what it puts behind an answer, so that templates compare; `prob` alone is
+of all labels.
 """
 
 import contextlib
@@ -66,10 +67,12 @@ class AttackRunner:
     @property
     def relearnings(self) -> attacks.RelearningAttackSet:
         """Those that are given, else a sweep's: a quarter of, once and four times the target model's learning rate."""
+        if self.attackers:
+            return self.attackers
         assert self.lr is not None, "asked for with relearning"
         each = itertools.product(get_args(attacks.RelearnedRows), (0.25 * self.lr, self.lr, 4 * self.lr))
         grid = tuple(attacks.RelearningAttack(learns=learns, lr=lr) for learns, lr in each)
-        return self.attackers or attacks.RelearningAttackSet(attackers=grid, seed=self.seed)
+        return attacks.RelearningAttackSet(attackers=grid, seed=self.seed)
 
     @property
     def question_rows(self) -> list[Row]:

@@ -70,11 +70,12 @@ def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
 def test_a_sweep_is_its_worst_less_the_worst_of_the_retain_model() -> None:
     """Each under its own worst relearning, on the rows that none teaches."""
     before = {NO_ATTACK: kept({"0": 0.9, SECOND_HALF_POINT: 0.1})}
-    model = before | {"sweep": kept({"0": 0.6}, lr=1e-3)}
+    model = before | {"sweep": kept({"0": 0.6}, attackers=[{"lr": 1e-3}, {"lr": 4e-3}])}
     target = {NO_ATTACK: kept({"0": 0.9, SECOND_HALF_POINT: 0.9})}
     retain = {NO_ATTACK: kept({"0": 0.2, SECOND_HALF_POINT: 0.05})}
     retain["sweep"] = kept({"0": 0.15}, lr=1e-3)
     (found,) = attacks.list_recoveries(model, target, retain)
+    assert found["title"] == "worst of several relearnings (lr 0.001 to 0.004)"
     assert found["share"] == pytest.approx((0.6 - 0.1 - (0.15 - 0.05)) / (0.9 - 0.1))
     assert (found["worst"], found["retain_worst"]) == (model["sweep"]["points"]["0"], retain["sweep"]["points"]["0"])
     (alone,) = attacks.list_recoveries(model, target, None)
@@ -163,9 +164,13 @@ def test_a_sweep_relearns_from_the_same_weights_each_time(trial_inputs: Any, tmp
 
 
 def test_what_is_refused(trial_inputs: Any, tmp_path: Path) -> None:
+    attackers = tmp_path / "attackers.json"
+    attackers.write_text('{"attackers": [{"learns": "retain", "lr": 1e-3}]}')
     for more, words in (
         (("--attacks", "nf5"), "--attacks: unknown attack 'nf5'; did you mean 'nf4'?"),
         ((), "--lr: relearning needs a learning rate"),
+        (("--attack", attackers, "--lr", "1e-2"), "--attack: the file says which relearnings"),
+        (("--attack", attackers, "--attacks", "relearn_half"), "--lr: relearning needs a learning rate"),
         (("--target", "nowhere/at/all", "--attacks", "nf4"), "--target: no model folder"),
     ):
         done = run(trial_inputs, tmp_path, *more)
