@@ -1,5 +1,6 @@
 """`python -m analysis.report NAME ...`: tables, figures and one page about sweeps. It imports all of analysis."""
 
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -64,6 +65,8 @@ def build_report(
     whose = "" if source == "runs" else f" --source {source}"
     command = f"python -m analysis.report {' '.join(found)}{format_storage_option(store)}{whose}"
     with catch_report_write_errors(folder):
+        for part in ("tables", "figures") if output is None else ():  # what an earlier report had and this one has not
+            shutil.rmtree(folder / part, ignore_errors=True)
         if len(sweeps) > 1:
             _write_several(sweeps, results, folder, both, command)
         else:
@@ -136,10 +139,15 @@ def _write_several(
     """Write tables/, figures/ and index.html of sweeps; `both`: with the paper's numbers beside the runs'."""
     by_benchmark: dict[str, dict[str, SweepResults]] = {}
     lead = []
+    how = ["backbone", "benchmark.dialect", "benchmark.limit"]
+    measured = {label: [*map(str, own.runs.reindex(columns=how).mode().iloc[0])] for label, own in results.items()}
     for label, own in results.items():
         told = [verdict.describe_verdict(compare_rectifiers(own)), f"{verdict.describe_trial_counts(own.runs)}."]
         lead.append(f"{label}: {' '.join(filter(None, told))}")
-        if sweeps[label].backbone not in list_tables_of_sweep(label).values():  # its columns are called by the sweep
+        lead += [f"{label}: {note}" for note in verdict.list_verdict_caveats(own)]
+        mine = measured[label]
+        unlike = any(other[0] == mine[0] and other != mine for other in measured.values())
+        if unlike or mine[0] not in list_tables_of_sweep(label).values():  # columns are called by the sweep
             own = replace(own, runs=own.runs.assign(backbone=label))
         by_benchmark.setdefault(own.goals.benchmark, {})[label] = own
     lead += [f"{label}: {one}" for label, sweep in sweeps.items() for one in sweep.list_plan_deviations()]

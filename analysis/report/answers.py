@@ -134,7 +134,7 @@ def write_request_sequence_section(results: SweepResults, folder: Path) -> list[
     One row for each method, rectifier and split, means over seeds; the target model's come first. Of own rows also
     `request_01`, ... (removal on the rows of each request so far), EARLIER_REQUESTS_NOW and EARLIER_REQUESTS_AT_END.
     """
-    goals, runs = results.goals, results.runs.loc[evaluated(results.runs)]
+    goals, runs = results.goals, results.chosen_trials
     models = results.models.loc[results.models["role"] == "original"].assign(method="original", rectifier="")
     rows: Any = pd.concat([models, runs.rename(columns=SHORT_NAMES)], ignore_index=True)
     rows["number"] = rows["split"].str.extract(r"_([0-9]+)$", expand=False).astype(float)

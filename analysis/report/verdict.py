@@ -117,7 +117,9 @@ def describe_recommended_methods(results: SweepResults) -> str:
             numbers = (f"{goal.short} {format_number(best[goal.metric], f'.{goal.digits}f')}" for goal in (x, y))
             seeds = format_count(best["n"], "seed")
             how = f"has the {x.best} {x.short}"
-            if rule.rule == "highest_utility" or (rule.rule == "utility_floor" and not best["kept"]):
+            if rule.halves or rule.seeds:  # by other numbers than these
+                how = "is chosen"
+            elif rule.rule == "highest_utility" or (rule.rule == "utility_floor" and not best["kept"]):
                 how = f"keeps most {y.short}"
             elif rule.rule == "utility_floor":
                 how += f" of those that keep {rule.share:.0%} of {y.short}"

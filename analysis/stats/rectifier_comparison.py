@@ -67,18 +67,22 @@ class RectifierComparison:
         frame = pd.DataFrame(rows, columns=None if rows else DIFFERENCE_COLUMNS)
         if rows:
             family: Any = TEST_FAMILY if self.has_several else (lambda place: 0)  # of one all tests are a family
-            frame["adjusted"] = frame.groupby(family)["p"].transform(significance.adjust_p_values_holm)
-            goals = {goal.metric: goal for goal in self.goals}
-            frame["sign"] = [self._find_sign(row, goals[row["metric"]]) for row in frame.to_dict("records")]
+            tests = frame.groupby(family)["p"]
+            frame["adjusted"] = tests.transform(significance.adjust_p_values_holm)
+            goals, rows = {goal.metric: goal for goal in self.goals}, frame.to_dict("records")
+            least = tests.transform("count") * 2.0 ** (1 - frame["n"])  # what Holm makes of a sign-flip test's least p
+            frame["sign"] = [self._find_sign(row, goals[row["metric"]], p) for row, p in zip(rows, least, strict=True)]
         return frame
 
-    def _find_sign(self, row: dict[Any, Any], goal: Goal) -> float:
+    def _find_sign(self, row: dict[Any, Any], goal: Goal, least: float) -> float:
         """Return the direction of a change; 0 where it is too small to count, or where seeds or rows leave it open.
+
+        NaN where no test could show it: of several rectifiers, where `least`, the least adjusted p, is above ALPHA.
 
         Rows do so where the KS distance changes by one step or less, or their interval of the utility's change holds 0.
         """
         if self.has_several:
-            if math.isnan(row["p"]):
+            if math.isnan(row["p"]) or least > significance.ALPHA:
                 return math.nan
             clear = row["adjusted"] <= significance.ALPHA
         else:
@@ -98,16 +102,17 @@ class RectifierComparison:
     def _compare(self, plain: pd.DataFrame, other: pd.DataFrame, goal: Goal) -> dict[str, Any]:
         """Return a goal without (`none`) and with a rectifier (`value`), means over the `n` seeds that both have.
 
-        Without a seed in common the means are over all of each. gains: the differences by seed. ks_steps: of FQ, by how
-        many steps of 1/n the mean KS distance changes. rows_low, rows_high: of the goal of retention, the 95 % interval
-        of the difference over the evaluation rows. below: seeds with a side's utility below the floor.
+        Without a seed in common the means are over all of each, without a difference. gains: the differences by seed.
+        ks_steps: of FQ, by how many steps of 1/n the mean KS distance changes. rows_low, rows_high: of the goal of
+        retention, the 95 % interval of the difference over the evaluation rows. below: seeds with a side's utility
+        below the floor.
         """
         seeds = plain[goal.metric].dropna().index.intersection(other[goal.metric].dropna().index).sort_values()
         before, after = (plain.loc[seeds], other.loc[seeds]) if len(seeds) else (plain, other)
         row: dict[str, Any] = {"metric": goal.metric, "n": len(seeds)}
         row |= {"none": before[goal.metric].mean(), "value": after[goal.metric].mean()}
         gains = (other.loc[seeds, goal.metric] - plain.loc[seeds, goal.metric]).astype(float)
-        row |= {"difference": row["value"] - row["none"], "gains": gains.tolist()}
+        row |= {"difference": row["value"] - row["none"] if len(seeds) else math.nan, "gains": gains.tolist()}
         if goal.metric == "forget_quality":
             columns = significance.KS_COLUMNS
             first, second = (side.loc[seeds].reindex(columns=columns).to_numpy(dtype=float) for side in (plain, other))

@@ -286,7 +286,7 @@ def test_too_few_seeds_give_no_verdict(tmp_path: Path, seeds: int, clear: bool) 
     results = write_arena(tmp_path, shifted(gru=5.0), seeds={1e-3: range(seeds)})
     told = verdict.describe_verdict(compare_rectifiers(results))
     assert ("FQ is clearly better in 1 of 3 comparisons and worse in 0" in told) == clear
-    assert (f"No verdict on a rectifier yet: that takes 7 seeds, and here are {seeds} seeds" in told) == (seeds == 3)
+    assert (f"No verdict on a rectifier yet: that takes 7 seeds, and here are {seeds} seeds" in told) != clear
 
 
 def test_the_report_has_the_part_where_there_are_several(tmp_path: Path) -> None:

@@ -116,8 +116,12 @@ def tuned(method: str, name: str, seed: int, lr: float) -> tuple[float, float]:
 def test_settings_are_chosen_on_their_own_seeds_and_reported_on_others(tmp_path: Path) -> None:
     """At seeds from 10 on all FQs are 20 higher: what is chosen stays, what is reported is of these alone."""
     found = compare_rectifiers(
-        write_arena(tmp_path, tuned, names=("none", "gru", "sago"), seeds=SEARCHED, selection={"seeds": [0, 1, 2]})
+        write_arena(
+            tmp_path, tuned, names=("none", "gru", "sago"), seeds=SEARCHED, selection={"seeds": [0, 1, 2]}, mixed=True
+        )
     )
+    mixtures = found.results.tidy_frame.dropna(subset=["target"])
+    assert set(mixtures.loc[mixtures["chosen"] & (mixtures["metric"] == "weight"), "n"]) == {10}
     assert set(found.values["seed"]) == set(range(10, 20))
     rows = found.differences.set_index(["metric", "rectifier"])
     assert rows.loc[("forget_quality", "gru"), "difference"] == pytest.approx(0)
