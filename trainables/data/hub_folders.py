@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel
-
 from trainables.common import deadlines, typed_paths
 from trainables.storage.folder_storage import Storage
 
@@ -139,15 +137,3 @@ def find_downloaded_folder(requirement: HubRequirement, store: Storage) -> Path 
         return None if pin is None else download_commit(requirement, pin, only_cached=True)
     except OSError:
         return None
-
-
-def find_commits_in_settings(value: BaseModel) -> dict[str, str]:
-    """Return hub id -> commit of the hub's folders that a configuration names."""
-    found: dict[str, str] = {}
-    for _, part in value:
-        for item in part if isinstance(part, tuple) else (part,):
-            if isinstance(item, BaseModel):
-                found |= find_commits_in_settings(item)
-            elif isinstance(item, str) and (stored := parse_cache_folder(item.rpartition("=")[2])):
-                found[stored[0]] = stored[1]
-    return found

@@ -12,7 +12,6 @@ from trainables.common.errors import last_line_of_text
 from trainables.common.redaction import redact
 from trainables.config.method_tables import RECTIFIERS
 from trainables.config.trial import Trial
-from trainables.data.hub_folders import find_commits_in_settings
 from trainables.storage import atomic_files
 from trainables.storage.file_names import ERROR, LOST, PROGRESS, RESULT, RETRY, ROWS, STEPS
 from trainables.storage.folder_storage import Storage
@@ -82,7 +81,6 @@ def write_trial_files(trial: Trial, record: TrialRecord, error: dict[str, Any] |
         "id": trial.id(),
         "status": error["kind"] if error else "finished",
         "config": trial.model_dump(mode="json"),
-        "hub": find_commits_in_settings(trial),
         "adds_retain": RECTIFIERS[trial.rectifier.name].adds_retain,
         **{name: getattr(record, name) for name in RECORD_FIELDS_IN_RESULT},
         "training": {

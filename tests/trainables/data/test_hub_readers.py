@@ -18,7 +18,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import hashed_settings
 from trainables.data import hub_folders, raw_rows
-from trainables.data.hub_folders import HubRequirement, find_commits_in_settings
+from trainables.data.hub_folders import HubRequirement
 from trainables.training import memory, model_files
 
 
@@ -38,7 +38,7 @@ def test_rows_are_read_from_the_storage_as_from_the_hub(bench: HubBench) -> None
     assert not (bench.folder(ROWS) / "loader.py").exists()
     assert raw_rows.load_rows(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
     assert raw_rows.fingerprint_data_source(there.data, ("forget01",)) == planned.fingerprint
-    assert find_commits_in_settings(there) == {ROWS_ID: bench.hub.commit("datasets", ROWS_ID)}
+    assert there.data.endswith(f"/snapshots/{bench.hub.commit('datasets', ROWS_ID)}")
     alone = planned.model_copy(update={"fingerprint": None})
     assert localize_paths(alone, bench.store) == alone
 
@@ -105,7 +105,7 @@ def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, 
         planned = planned.model_copy(update={"fingerprint": kind.fingerprint(planned)})
         bench.fetch(*kind.hub_requirements(planned))
         there = localize_paths(planned, bench.store)
-        assert len(find_commits_in_settings(there)) == 2
+        assert sum("/snapshots/" in place for place in there.places.values()) == 2
         kind.check_settings(there)
         evaluation.check_data_unchanged(there)
         assert hashed_settings(there) == hashed_settings(planned)
