@@ -80,6 +80,9 @@ def main(
     if problems:
         raise InputError("; ".join(problems))
     reference = evaluation.read_reference_evaluation(retain_evaluation, asked) if retain_evaluation else None
+    files = [file.resolve() for file in (output, rows_file, retain_evaluation) if file]
+    if len(set(files)) < len(files):
+        raise InputError("--output, --rows and --retain-evaluation: give each its own file")
     for field, file in (("--output", output), ("--rows", rows_file)):
         if file:
             atomic_files.check_file_writable(file, field)

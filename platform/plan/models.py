@@ -233,6 +233,8 @@ def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     if sweep.benchmark.name == "own":
         if place := given.pop("requests", None):
             given |= row_files.map_request_splits_to_files(place)[split]
+        if twice := sorted(at.keys() & given.keys()):
+            raise InputError(f"{twice[0]}: also in benchmark.sources; give it once")
         at |= given
         known = {"target": sweep.target or sweep.models, **at}
         missing = [name for name in ("target", "forget") if not known.get(name)]

@@ -15,10 +15,11 @@ import search_spaces.backbones
 from platform.plan.spaces import StudySpace, find_nearest_value, format_setting_as_typed, get_by_path
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import STUDY_AXIS_PATHS, Axis, Range, Sweep, list_allowed_axis_paths, parse_axis
+from trainables.benchmarks import get_benchmark
 from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError, ProblemCollector, suggest_name
 from trainables.common.regular_files import parse_yaml, read_text
-from trainables.common.typed_paths import expand_home
+from trainables.common.typed_paths import expand_home, is_folder
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import FrozenSettings
 from trainables.config.trial import setting_has_effect
@@ -79,6 +80,22 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
 def warn_of_unread_settings(sweep: Sweep, spaces: Sequence[StudySpace], strategy: str) -> list[str]:
     """Return a line for each setting of `--set` that is known to change no number of the spaces' trials."""
     cells, lines = [(space.fixed["method"], space.fixed["rectifier"]["name"]) for space in spaces], []
+    optimizers, rule = sweep.axes.get("training.optimizer", (sweep.training.optimizer,)), sweep.selection.rule
+    idle = [
+        (
+            "benchmark.template",
+            "this benchmark asks without one",
+            not get_benchmark(sweep.benchmark.name).ASKS_BY_TEMPLATE,
+        ),
+        ("benchmark.revision", "the rows are in a folder", is_folder(sweep.benchmark.data)),
+        ("selection.share", f"selection.rule={rule} has none", rule != "utility_floor"),
+        *(
+            (f"resources.{name}", "the trials take no GPU", not sweep.resources.gpus)
+            for name in ("gpu_name", "gpu_memory")
+        ),
+        *((f"training.{name}", "sgd has none", "adamw" not in optimizers) for name in ("betas", "eps")),
+    ]
+    reasons = {path: why for path, why, holds in idle if holds}
     for path in sweep.typed:
         if path == "training.batch_size":
             continue  # of task vectors, too: so many rows are in memory together
@@ -86,6 +103,8 @@ def warn_of_unread_settings(sweep: Sweep, spaces: Sequence[StudySpace], strategy
             lines.append("selection.seeds: no trial of this start has one of them; --seeds adds seeds")
         elif why := _describe_unread_setting(path, sweep, cells):
             lines.append(f"{path}: no trial reads it, {why}")
+        elif path in reasons:
+            lines.append(f"{path}: of no use: {reasons[path]}")
         elif path.startswith("search.") and strategy != "optuna":
             lines.append(f"{path}: of no use with --strategy {strategy}; optuna searches")
         elif (other := NEEDED_SETTINGS.get(path)) and other not in sweep.axes and not get_by_path(sweep, other):

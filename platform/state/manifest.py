@@ -36,13 +36,14 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     for one in (*(earlier.commands if earlier else ()), command):
         commands.setdefault(format_resume_command(one), one)
     listed = [trial.id() for trial in plan.trials]
-    unfinished = _list_unfinished(earlier, command, set(listed), store)
+    unfinished = _list_unfinished(earlier, command, plan, store)
     if plan.strategy == "optuna":  # the others are added when they begin
         listed = [key for key in listed if key in state.done or store.has_unfinished_run(key)]
     trials = tuple(dict.fromkeys([*(earlier.trials if earlier else ()), *listed]))
     budget = len(trials)
     if plan.strategy == "optuna":  # a study ends at its budget, most points are never run
         budget = sum(store.result(key) is not None for key in trials) + state.number_to_run
+        budget = max(budget, earlier.planned_trials if earlier and plan.left_out else 0)
     made = {(ref.split, ref.role) for ref in plan.references}
     kept = [ref for ref in earlier.references if (ref.split, ref.role) not in made] if earlier else []
     rule, searched = plan.sweep.selection, earlier is not None and earlier.selection.halves
@@ -77,10 +78,13 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     return sweep
 
 
-def _list_unfinished(earlier: SweepFile | None, command: str, planned: set[str], store: Storage) -> tuple[str, ...]:
+def _list_unfinished(earlier: SweepFile | None, command: str, plan: Plan, store: Storage) -> tuple[str, ...]:
     """Return the commands that together run all that is left, also what this start with `--only` does not plan."""
+    planned = {trial.id() for trial in plan.trials}
     others = [key for key in earlier.trials if key not in planned] if earlier else []
-    if earlier is None or all((store.result(key) or {"status": LOST})["status"] != LOST for key in others):
+    begun = all((store.result(key) or {"status": LOST})["status"] != LOST for key in others)
+    not_begun = plan.strategy == "optuna" and bool(plan.left_out)  # of studies that this start leaves out
+    if earlier is None or (begun and not (not_begun and len(earlier.trials) < earlier.planned_trials)):
         return (command,)
     before = earlier.unfinished or (earlier.command,)
     return before if planned <= set(earlier.trials) else (*before, command)

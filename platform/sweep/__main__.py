@@ -88,12 +88,18 @@ def main(
     options = StartOptions(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason, minutes)
     problems.found += options.find_problems(strategy or sweep.strategy, trials, cluster)
     settings = problems.collect_from(_list_settings, set_ or [], seeds)
+    sweep = (
+        problems.collect_from(overrides.apply_overrides, sweep, settings or set_ or []) or sweep
+    )  # if --seeds is wrong
+    if as_json and not dry_run:
+        problems.found.append("--json: goes with --list or --dry-run")
+    if kept == "none" and (sweep.export or sweep.stress.attacks):
+        problems.found.append("--keep none: the sweep ends with the chosen model (export, stress.attacks); keep best")
     if cluster is not None:
         problems.raise_if_any()
         from platform.cluster import submit
 
         return submit.run_sweep_on_cluster(sweep.name, cluster, sys.argv[1:])
-    sweep = problems.collect_from(overrides.apply_overrides, sweep, settings or set_ or [])  # without wrong --seeds
     if "://" in location:  # nobody waits for a store to hear of a mistyped option
         problems.raise_if_any()
     store = problems.collect_from(_open_storage, location)
@@ -221,6 +227,8 @@ def _list_settings(settings: list[str], seeds: str | None) -> list[str]:
     """Return `settings`, and a setting for seeds `0,1,2`, `0-2` or a range of a study. Raises InputError."""
     if seeds is None:
         return settings
+    if any(setting.startswith("seed=") for setting in settings):
+        raise InputError("--seeds and --set seed=: give one of them")
     found = re.fullmatch(r"([0-9]{1,10})-([0-9]{1,10})", seeds)
     if found and int(found[1]) <= int(found[2]) < int(found[1]) + 1000:
         seeds = ",".join(map(str, range(int(found[1]), int(found[2]) + 1)))

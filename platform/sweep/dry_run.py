@@ -30,7 +30,8 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
     yield f"{plan.name}: {plan.sweep.title}"
     counted, known = format_count(sum(study["trials"] for study in document["studies"]), "trial"), len(plan.trials)
     if plan.has_ranges:
-        ranges = ", ".join(f"{path}={axis}" for path, axis in plan.sweep.axes.items() if isinstance(axis, Range))
+        axes = dict(item for space in plan.spaces.values() for item in space.axes.items())
+        ranges = ", ".join(f"{path}={axis}" for path, axis in axes.items() if isinstance(axis, Range))
         counted += f" ({known} known, Optuna chooses the others in {ranges})"
     elif plan.strategy == "optuna":
         counted += f" of {format_count(known, 'point')}"
@@ -59,10 +60,12 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
         each = f"{most['total_bytes'] / 1e9:.1f} GB{whole} each"
         yield f"{format_count(int(1 / resources.gpus + TOLERANCE), 'trial')} run side by side on each GPU ({each})"
     if document["seconds"] is not None:
-        hours = f"{format_hours(document['gpu_hours'])} GPU-hours in all, " if document["gpu_hours"] else ""
+        hours = [format_hours(document[name] or 0) for name in ("gpu_hours", "preparation_gpu_hours")]
+        told = f"{hours[0]} GPU-hours of trials and {hours[1]} of preparation, " if document["gpu_hours"] else ""
         passed = f"about {format_duration(document['seconds'])} with {format_count(slots, 'trial')} at a time"
         name = resources.gpu_name or costs.find_local_gpu_name() or "A100"
-        yield f"{hours}{passed}, as {f'an {name} takes' if resources.gpus else 'idle cores take'}"
+        beside = "; attacks (stress.attacks) come on top" * bool(plan.sweep.stress.attacks)
+        yield f"{told}{passed}, as {f'an {name} takes' if resources.gpus else 'idle cores take'}{beside}"
     made = format_count(len(plan.recipes), "model"), format_count(len(plan.references), "reference evaluation")
     yield f"made once: {' and '.join(made)}"
     parts = f"at least {describe_disk_forecast(document['disk'])}" if document["disk_bytes"] else "nothing more"
@@ -107,17 +110,19 @@ def _describe_memory(most: dict[str, Any] | None) -> str:
 
 
 def _estimate_time(state: SweepState, store: Storage, slots: int) -> dict[str, Any]:
-    """Return the GPU-hours of all trials, and the seconds until those that are left have run; None if not known."""
+    """Return the GPU-hours of all trials and of what comes before, and the seconds of what is left; None: not known."""
     plan, resources, shape = state.plan, state.plan.sweep.resources, state.plan.shape
     every = costs.estimate_seconds_of_all_trials(plan, shape) if shape else None
     if every is None or shape is None:
-        return {"gpu_hours": None, "seconds": None}
+        return {"gpu_hours": None, "preparation_gpu_hours": None, "seconds": None}
     recipes = [recipe for recipe in plan.recipes if not store.exists(store.model(recipe.id()))]
     missing = sum(store.read_evaluation(reference.evaluation) is None for reference in plan.references)
-    once = costs.SWEEP_START_SECONDS + costs.estimate_preparation_seconds(plan, shape, recipes, missing)
-    seconds = once + every / sum(plan.planned.values()) * max(1, state.number_to_run / slots)
-    hours = every * resources.ranks * resources.gpus / 3600 if resources.gpus else None
-    return {"gpu_hours": hours, "seconds": seconds if state.number_to_run else None}
+    made = costs.estimate_preparation_seconds(plan, shape, recipes, missing)
+    left = costs.SWEEP_START_SECONDS + made
+    left += every / sum(plan.planned.values()) * max(1, state.number_to_run / slots)
+    hours = [part * resources.ranks * resources.gpus / 3600 if resources.gpus else None for part in (every, made)]
+    seconds = left if state.number_to_run else None
+    return {"gpu_hours": hours[0], "preparation_gpu_hours": hours[1], "seconds": seconds}
 
 
 def convert_plan_to_json(

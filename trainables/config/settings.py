@@ -186,7 +186,9 @@ class Training(FrozenSettings):
         return float(self.stop_when.partition(":")[2]) if self.stop_when else None
 
     @model_validator(mode="after")
-    def _check_stop_below(self) -> Training:
+    def _check_pairs(self) -> Training:
+        if self.warmup_steps and self.warmup_epochs:
+            raise ValueError(f"warmup_steps: warmup_epochs={self.warmup_epochs:g} stands in its place; set that to 0")
         for name in ("stop_below", "stop_when"):
             if getattr(self, name) is not None and self.eval_every is None:
                 raise ValueError(f"{name}: the utility is measured by training.eval_every=K; set that, too")
