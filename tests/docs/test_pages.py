@@ -16,7 +16,6 @@ import torch
 from analysis import paper
 from analysis.tables.table_definitions import LAYOUTS
 from docs import pictures, supported
-from tests.platform.plan.test_dry_runs import FACTS
 from tests.support import pages
 from tests.support.starts import in_process
 
@@ -104,17 +103,6 @@ def test_the_table_of_the_runs_on_a_gpu_is_that_of_their_file(root: Path) -> Non
     written = [row[3:8] for row in pages.rows(pages.read("docs/smollm2/README.md"), "| rectifier")]
     rows = np.array(sorted(written, key=lambda row: [float(cell) for cell in row]), dtype=float)
     assert np.abs(rows - np.array(sorted(kept.tolist()))).max() < 0.006
-
-
-def test_trials_and_sizes_of_every_sweep_are_those_of_its_dry_run() -> None:
-    """FACTS is compared with dry runs elsewhere; hours and memory are compared with them below."""
-    written = {row[0].strip("`"): row[2:8] for row in pages.rows(pages.read("docs/reproduction.md"), "sweep | fills")}
-    assert written.keys() == FACTS.keys()
-    for name, (trials, gpus, _, hours, disk, grid) in written.items():
-        facts = FACTS[name]
-        assert (int(trials), float(disk)) == (facts.trials, facts.disk), name
-        assert gpus == (str(facts.ranks) if hours else "0"), name
-        assert not grid or int(grid) == facts.grid, name
 
 
 @pytest.mark.parametrize("row", pages.rows(pages.read("docs/one-server.md"), "sweep | GPU memory"), ids=" ".join)

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, NoReturn
 import pytest
 
 from search_spaces.schema import sweep as spaces
-from tests.support import shrunk_sweeps
+from tests.support import pages, shrunk_sweeps
 from tests.support.environment import type_settings
 from tests.support.starts import in_process
 
 
 class Facts(NamedTuple):
-    """The trials of `grid` and `paper`; of the latter ranks and GB on disk of all."""
+    """What docs/reproduction.md says: trials of `grid` and `paper`; of the latter ranks and GB on disk of all."""
 
     grid: int
     trials: int
@@ -23,29 +23,11 @@ class Facts(NamedTuple):
     disk: float
 
 
+TABLE = pages.rows(pages.read("docs/reproduction.md"), "sweep | fills")
+"""Some rows' memory and hours are compared in tests/docs/test_pages.py."""
 FACTS = {
-    "quickstart": Facts(15, 6, 1, 0.02),
-    "tofu_tiny": Facts(165, 60, 1, 0.52),
-    "arena": Facts(1710, 342, 1, 1.37),
-    "arena_quick": Facts(240, 60, 1, 0.25),
-    "tofu_llama": Facts(1526, 28, 4, 377.41),
-    "tofu_phi": Facts(1358, 28, 1, 96.47),
-    "tofu_llama_tru": Facts(44, 12, 4, 296.52),
-    "tofu_phi_tru": Facts(44, 12, 1, 79.42),
-    "tofu_phi_uwc": Facts(388, 8, 1, 39.71),
-    "tofu_tau": Facts(27, 27, 4, 40.49),
-    "tofu_gamma": Facts(39, 39, 4, 40.51),
-    "tofu_dynamics": Facts(9, 6, 4, 80.87),
-    "tofu_ablation": Facts(8, 6, 4, 80.87),
-    "tofu_llama32_1b": Facts(900, 24, 1, 59.37),
-    "tofu_llama32_3b": Facts(900, 24, 2, 154.26),
-    "tofu_llama31_8b": Facts(900, 24, 8, 385.5),
-    "tofu_smollm2": Facts(102, 24, 1, 8.12),
-    "wmdp_zephyr": Facts(485, 10, 4, 144.86),
-    "wmdp_rmu": Facts(97, 2, 1, 28.97),
-    "muse_books": Facts(485, 10, 4, 134.79),
-    "muse_news": Facts(485, 10, 4, 134.79),
-    "own": Facts(28, 7, 1, 0.02),
+    name.strip("`"): Facts(int(grid), int(trials), int(gpus) if hours else 1, float(disk))
+    for name, _, trials, gpus, _, hours, disk, grid, _ in TABLE
 }
 ON_CPU = ("quickstart", "tofu_tiny", "own", "arena", "arena_quick")
 
