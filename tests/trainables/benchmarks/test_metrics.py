@@ -84,7 +84,7 @@ def exact_pvalue(unlearned: list[float], retained: list[float]) -> tuple[Fractio
 
 
 @pytest.mark.parametrize("rows", [5, 40, 200])
-@pytest.mark.parametrize("shift", [0.0, 0.3, 5.0])
+@pytest.mark.parametrize("shift", [0.0, 0.3, 50.0])
 def test_forget_quality_is_the_exact_ks_test(rows: int, shift: float) -> None:
     draw = np.random.default_rng(rows)
     one, other = draw.normal(size=rows), draw.normal(size=rows) + shift
@@ -93,16 +93,6 @@ def test_forget_quality_is_the_exact_ks_test(rows: int, shift: float) -> None:
     assert found["forget_quality_ks"] == pytest.approx(distance)
     assert found["forget_quality_pvalue"] == pytest.approx(float(pvalue), rel=1e-6)
     assert found["forget_quality"] == pytest.approx(math.log(pvalue.numerator) - math.log(pvalue.denominator), abs=1e-6)
-
-
-def test_forget_quality_of_the_same_model_is_zero_and_of_separate_ones_its_floor() -> None:
-    """Fully separated at n = 200: p = 2 / C(400, 200), the value of many published collapsed models."""
-    ratios = np.linspace(0.1, 1, 200)
-    assert metrics.forget_quality(ratios, ratios[::-1])["forget_quality"] == 0
-    floor = metrics.forget_quality(ratios, ratios + 1)
-    assert floor["forget_quality_ks"] == 1
-    assert floor["forget_quality_pvalue"] == pytest.approx(2 / math.comb(400, 200), rel=1e-6)
-    assert floor["forget_quality_pvalue"] == pytest.approx(1.94e-119, rel=0.01)
 
 
 @pytest.mark.parametrize(("rows", "apart"), [(7, 1), (60, 2), (135, 3), (200, 3)])
