@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
 from tests.support import tiny
@@ -144,9 +142,6 @@ def test_looks_at_the_device_are_those_of_a_pass_not_of_a_row_or_label() -> None
 # Scores of batches against each example by itself
 
 
-IDS = st.lists(st.integers(3, 6), min_size=1, max_size=8)
-
-
 def check_scores(model: Any, groups: list[list[Example]], budget: int) -> None:
     for example, scores in zip(chain(*groups), score(model, chain(*groups), budget), strict=True):
         expected, hits = losses_and_hits(model, example)
@@ -162,14 +157,6 @@ def test_scores_are_those_of_each_example_alone(family: str, monkeypatch: pytest
     for budget, labels in ((1, scoring.LABELS_PER_CHUNK), (60, 7), (10**6, 7), (10**6, scoring.LABELS_PER_CHUNK)):
         monkeypatch.setattr(scoring, "LABELS_PER_CHUNK", labels)
         check_scores(model, [*groups, []], budget)
-
-
-@settings(max_examples=25)
-@given(st.lists(st.lists(st.tuples(IDS, IDS), min_size=1, max_size=4), max_size=4), st.integers(1, 60))
-def test_any_groups_are_scored_as_each_example_alone(groups_of_pairs: list[Any], budget: int) -> None:
-    check_scores(
-        LLAMA, [[Example((*ids, *more), len(ids)) for ids, more in group] for group in groups_of_pairs], budget
-    )
 
 
 def test_passes_keep_to_the_budget_and_the_head_sees_labels_alone() -> None:
