@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from analysis.load.trials import read_trial_parquet
 from trainables import benchmarks
+from trainables.benchmarks import metrics
 from trainables.config.settings import Benchmark
 from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
@@ -89,7 +90,7 @@ def bootstrap_trial_utility(trial: dict[Hashable, Any], store: Storage, halves: 
 
 def compute_utility_from_rows(parts: Sequence[Array]) -> float:
     """Return the harmonic mean of the means of all columns: (rows, numbers) of each set of rows. 0 where one is 0."""
-    return float(_harmonic(np.concatenate([part.mean(axis=0) for part in parts])[None, :])[0])
+    return metrics.harmonic_mean(np.concatenate([part.mean(axis=0) for part in parts]).tolist())
 
 
 def bootstrap_utility_over_rows(parts: Sequence[Array]) -> Array:
@@ -97,8 +98,10 @@ def bootstrap_utility_over_rows(parts: Sequence[Array]) -> Array:
 
     Sets of as many rows are drawn alike in every trial: differences of two trials are of the same rows.
     """
+    from scipy.stats import hmean
+
     means = [_count_draws(len(part), place) @ part / len(part) for place, part in enumerate(parts)]
-    return _harmonic(np.concatenate(means, axis=1))
+    return hmean(np.concatenate(means, axis=1), axis=1)
 
 
 def percentile_interval(utilities: Array) -> tuple[float, float]:
@@ -113,9 +116,3 @@ def _count_draws(rows: int, place: int) -> Array:
     """Return how often each row of a set is drawn in each resample: (ROW_RESAMPLE_COUNT, rows)."""
     dice = np.random.default_rng([RESAMPLING_SEED, place])
     return dice.multinomial(rows, np.full(rows, 1 / rows), ROW_RESAMPLE_COUNT).astype(np.float64)
-
-
-def _harmonic(values: Array) -> Array:
-    """Return the harmonic mean of each line; 0 where one of its numbers is 0."""
-    with np.errstate(divide="ignore"):
-        return values.shape[1] / (1 / values).sum(axis=1)
