@@ -1,7 +1,6 @@
 """The paper's published numbers: as printed, attainable, and in agreement with one another."""
 
 import csv
-from decimal import Decimal
 from functools import cache
 from pathlib import Path
 
@@ -106,24 +105,6 @@ def test_cells_that_are_one_run_agree(
 ) -> None:
     common = LLAMA | {"rectifier": "gru", "method": method, "metric": metric}
     assert value(left, **common | left_where) == value(right, **common | right_where)
-
-
-@pytest.mark.parametrize("table", ["tofu_retain_free", "tofu_uwc_ga", "tofu_uwc_npo"])
-def test_rounded_rows_agree_with_the_main_table(table: str) -> None:
-    rows = [row for row in pick(table, rectifier="none", target="") if row["method"] not in ("tv", "tru")]
-    assert len(rows) == {"tofu_retain_free": 40}.get(table, 4)
-    for row in rows:
-        where = {name: row[name] for name in KEY}
-        rounded = value(table, **where)
-        half_unit = Decimal(5).scaleb(-len(rounded.partition(".")[2]) - 1)
-        assert abs(Decimal(value("tofu_main", **where)) - Decimal(rounded)) <= half_unit, where
-
-
-@pytest.mark.parametrize("table", ["tofu_uwc_ga", "tofu_uwc_npo"])
-def test_calibrated_utility_is_its_share_of_the_original(table: str) -> None:
-    rows = [row for row in pick(table, metric=MU) if row["method"] != "original"]
-    assert len(rows) == 12
-    assert [row for row in rows if row["value"] != f"{0.52 * float(row['target']):.2f}"] == []
 
 
 @pytest.mark.parametrize("table", TABLE_NAMES)
