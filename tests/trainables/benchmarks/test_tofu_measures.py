@@ -257,16 +257,6 @@ def test_theirs_gives_what_ours_gives(written: Path) -> None:
     assert ours.keys() >= {"forget_quality", "privleak", "privacy_score", "membership_reference_auc"}
 
 
-def test_a_retain_log_gives_open_unlearnings_numbers(written: Path) -> None:
-    """Its ks_test and privleak, as its src/evals/metrics/privacy.py computes them from two logs."""
-    found, log = read(written, "theirs.json"), read(written, "log.json")
-    retained = [row["score"] for row in log["forget_truth_ratio"]["value_by_index"].values()]
-    compared: Any = stats.ks_2samp(found["forget_truth_ratios"], retained)
-    assert found["forget_quality_pvalue"] == compared.pvalue
-    kept, reference = 1 - found["membership_min_k_auc"], 1 - log["mia_min_k"]["agg_value"]
-    assert found["privleak"] == pytest.approx((kept - reference) / (reference + 1e-10) * 100)
-
-
 def drop_row(part: Log) -> None:
     part["value_by_index"].popitem()
 
