@@ -26,7 +26,6 @@ pytestmark = pytest.mark.faults
 FIRST = int(os.environ.get("SEED") or 0)
 SWEEPS = ("tofu_phi_uwc", "muse_books", "own")
 """Of three benchmarks, one with calibrations."""
-"""Characters of a message."""
 POOL = (*fuzzing.NUMBERS, *fuzzing.WORDS, *fuzzing.PLACES, *(word for word in fuzzing.ODD if "\0" not in word))
 """No shell passes a zero byte on."""
 ARGUMENTS: dict[str, tuple[str, ...]] = {
