@@ -15,13 +15,7 @@ from analysis import paper
 from analysis.figures.tradeoff import draw_tradeoff, tabulate_tradeoff
 from analysis.labels import METRIC_EXPLANATIONS, REFERENCE_LABELS, REFERENCE_NOTES, goal_axis_title, join_names
 from analysis.load.trials import find_sweep, open_storage
-from analysis.report import sections, verdict
-from analysis.report.answers import (
-    make_before_after_section,
-    write_interactive_tradeoff,
-    write_own_rows_parts,
-    write_request_sequence_section,
-)
+from analysis.report import answers, sections, verdict
 from analysis.report.page import Section, catch_report_write_errors, save_frame_as_csv, save_picture, write_page
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.sweep_results import SweepResults, join_sweep_frames, read_sweep_results
@@ -82,7 +76,7 @@ def _write_single(results: SweepResults, sweep: SweepFile, folder: Path, both: b
     points, goals, main = tabulate_tradeoff(results), results.goals, _write_main_table(results, folder)
     words = {"x": goal_axis_title(goals.removal_goal), "y": goal_axis_title(goals.retention)}
     tradeoff = save_picture(folder, "tradeoff", "tradeoff", draw_tradeoff(points, results.rule), points, **words)
-    ship, before_after, rows = write_own_rows_parts(results, folder)
+    ship, before_after, rows = answers.write_own_rows_parts(results, folder)
     best = [] if ship else [verdict.describe_recommended_methods(results)]
     answer = [*filter(None, [*ship, verdict.describe_verdict(comparison)])]
     lead, below = (answer, [*filter(None, best)]) if answer else (best, [])
@@ -91,7 +85,7 @@ def _write_single(results: SweepResults, sweep: SweepFile, folder: Path, both: b
     said = [*lead, *below, *(f"- {note}" for note in [*shortfalls, *notes])]
     first, *others = [*sections.write_rectifier_figures(comparison, folder), tradeoff]
     opened = [Section("", [*before_after, main], [first])]
-    opened += [*write_request_sequence_section(results, folder), *make_before_after_section(results)]
+    opened += [*answers.write_request_sequence_section(results, folder), *answers.make_before_after_section(results)]
     save_frame_as_csv(folder, "differences", verdict.select_deciding_differences(comparison))
     differences = verdict.tabulate_rectifier_differences(comparison)
     if len(differences):
@@ -118,7 +112,7 @@ def _write_single(results: SweepResults, sweep: SweepFile, folder: Path, both: b
         ],
         origin=", ".join(filter(None, [sweep.label, created, f"plan {sweep.plan_hash}" * bool(sweep.plan)])) + ". ",
         commands=[*sweep.commands, command],
-        interactive=write_interactive_tradeoff(results, folder),
+        interactive=answers.write_interactive_tradeoff(results, folder),
     )
 
 

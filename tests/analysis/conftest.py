@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from analysis import report
-from analysis.report import page
+from analysis.report import answers, page
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +19,7 @@ def _unwritten_figures(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
         points.to_csv(folder / f"{stem}.csv", index=False, lineterminator="\n")
 
     if "written_figures" not in request.fixturenames:
-        monkeypatch.setattr(report, "write_interactive_tradeoff", lambda *_: False)  # its libraries take seconds
+        monkeypatch.setattr(answers, "write_interactive_tradeoff", lambda *_: False)  # its libraries take seconds
         monkeypatch.setattr(page, "save_figure_and_points", save_points)
 
 

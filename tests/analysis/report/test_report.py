@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from analysis import paper, report
 from analysis.report import answers, verdict
+from analysis.report.answers import write_interactive_tradeoff
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from tests.support import sweep_store
 from tests.support.ruled_sweeps import NAMES, Value, write_arena
@@ -195,13 +196,13 @@ def test_every_trial_with_both_goals_is_there_and_its_texts_stay_texts(
     write_sweep(tmp_path, [*keys, write_trial(tmp_path, "2" * 12, fq=-3.0)], splits=())
     (tmp_path / "figures").mkdir()
     results = read(tmp_path)
-    assert answers.write_interactive_tradeoff(results, tmp_path)
+    assert write_interactive_tradeoff(results, tmp_path)
     assert "<img src=x" not in (tmp_path / "figures" / "tradeoff.html").read_text()
     found = json.loads(json.dumps(drawn[0]["data"]["values"], allow_nan=False))
     shown = [[row[name] for name in ("id", "forget_quality", "model_utility", "seed", "chosen")] for row in found]
     assert shown == [[key, -3.0, 0.5, seed, True] for seed, key in enumerate(keys)]
     assert drawn[0]["spec"]["encoding"]["color"]["scale"]["range"][:2] == ["#D55E00", "#0072B2"]  # of GA, NPO elsewhere
-    assert not answers.write_interactive_tradeoff(replace(results, runs=results.runs.head(1)), tmp_path)
+    assert not write_interactive_tradeoff(replace(results, runs=results.runs.head(1)), tmp_path)
 
 
 def record(row: int, block: int, rouge: float) -> dict[str, Any]:
