@@ -109,9 +109,8 @@ def _judge_splits(sweep: SweepFile, results: ResultsByTrial, store: Storage) -> 
     targets = {one.split: one.evaluation for one in sweep.references if one.role == "original"}
     for split, evaluation in targets.items() if sweep.sweep.get("export") else ():
         trials = {key: one for key, one in results.items() if one["config"]["benchmark"]["split"] == split}
-        verdict = choose_and_judge_trial(
-            sweep.benchmark, sweep.selection, trials, store.read_evaluation(evaluation) or {}
-        )
+        target = store.read_evaluation(evaluation) or {}
+        verdict = choose_and_judge_trial(sweep.benchmark, sweep.selection, trials, target)
         if any(one["metrics"] for one in trials.values()):
             config = trials[verdict.key]["config"] if verdict.key else None
             found[split] = verdict.describe(_label(config, verdict.key or "", sweep.varied_axes))

@@ -202,9 +202,8 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
         key = made.id() if made else trial.id()
         if key not in trained:
             trained.add(key)
-            total += (1 if made else share) * estimate_training_seconds(
-                trial, shape, text.points, text.mean, rows, rates
-            )
+            seconds = estimate_training_seconds(trial, shape, text.points, text.mean, rows, rates)
+            total += (1 if made else share) * seconds
         total += share * (load + estimate_evaluation_seconds(trial, shape, text.points, asked, rates))
     return total
 

@@ -236,9 +236,7 @@ def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], a
     needed = path not in axes if strength else takes == GAMMA_AND_TAU
     if not (takes or strength) or (strategy == "grid" and not needed):
         return {}
-    fitting = [
-        choice for choice in sweep.published if choice.method in (None, method) and choice.split in (None, split)
-    ]
+    fitting = [one for one in sweep.published if one.method in (None, method) and one.split in (None, split)]
     if not fitting:
         raise InputError(f"sweep {sweep.name}: no published choice for {method} on {split}")
     choice = fitting[-1]

@@ -171,9 +171,7 @@ def _find_difference(made: Mapping[str, Any]) -> str | None:
         return None
     here = provenance.collect_provenance(str(config.get("method")), str(config.get("rectifier", {}).get("name")))
     parts = [] if made.get("code") == here["code"] else [_describe_code(made)]
-    parts += [
-        f"{name} {versions.get(name)}" for name in COMPARED_PACKAGES if versions.get(name) != here["versions"][name]
-    ]
+    parts += [f"{one} {versions.get(one)}" for one in COMPARED_PACKAGES if versions.get(one) != here["versions"][one]]
     return ", ".join(parts) or None
 
 

@@ -70,12 +70,11 @@ def _make_evaluations(plan: Plan, store: Storage) -> None:
     for role in ("retain", "original", RETRAINED, "baseline"):
         made = {}
         for ref in (ref for ref in plan.references if ref.role == role):
-            if store.read_evaluation(ref.evaluation) is not None and are_model_answers_ready(
-                plan.benchmarks[ref.split]
-            ):
+            benchmark = plan.benchmarks[ref.split]
+            if store.read_evaluation(ref.evaluation) is not None and are_model_answers_ready(benchmark):
                 continue
             print_line(f"evaluating the {role} model on {ref.split} (once)")
-            task = make.remote(ref.model, plan.benchmarks[ref.split], ref.against, store.location, resources)
+            task = make.remote(ref.model, benchmark, ref.against, store.location, resources)
             made[task] = ref.evaluation, f"the {role} model is evaluated on {ref.split}"
         try:
             _wait_for(made, store)

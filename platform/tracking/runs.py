@@ -104,9 +104,7 @@ class SweepMlflowRuns:
         if not progress.get("points") or is_progress_writer_running(progress) is False:
             return
         run, rows = self._find_run(trial, progress["started"]), progress["points"]
-        points = [
-            (f"train/{name}", row[name], row["step"]) for row in rows for name in LIVE_CURVE_COLUMNS if name in row
-        ]
+        points = [(f"train/{key}", row[key], row["step"]) for row in rows for key in LIVE_CURVE_COLUMNS if key in row]
         self._log_points(run.info.run_id, points, run.info.start_time)
 
     def finish(self) -> None:
@@ -137,9 +135,8 @@ class SweepMlflowRuns:
     def _log_points(self, run_id: str, points: Iterable[MetricPoint], time: int, tags: Sequence[Any] = ()) -> None:
         from mlflow.entities import Metric
 
-        self.client.log_batch(
-            run_id, [Metric(name, float(value), time, int(step)) for name, value, step in points], (), tags
-        )
+        metrics = [Metric(name, float(value), time, int(step)) for name, value, step in points]
+        self.client.log_batch(run_id, metrics, (), tags)
 
     def _find_run(self, trial: Trial, started: str) -> Any:
         """Return the run of a trial's attempt that was started then, a new one if need be; delete another attempt's."""

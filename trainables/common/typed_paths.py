@@ -51,7 +51,6 @@ def describe_folder(folder: Path) -> str:
     except OSError as error:
         raise InputError(f"cannot look into '{folder}': {error.strerror}") from error
     more = f" and {len(names) - MAX_NAMES_LISTED} more" if len(names) > MAX_NAMES_LISTED else ""
-    shown = [
-        name if os.path.exists(folder / name) else f"{name} (a link to nothing)" for name in names[:MAX_NAMES_LISTED]
-    ]
+    listed = names[:MAX_NAMES_LISTED]
+    shown = [name if os.path.exists(folder / name) else f"{name} (a link to nothing)" for name in listed]
     return (", ".join(shown) or "nothing") + more

@@ -163,7 +163,6 @@ def resolve_trial_id(name: str, store: Storage) -> str:
 
 
 def map_sweep_labels_to_names(store: Storage) -> Mapping[str, str]:
-    found = (
-        SWEEP_NAME_AND_HASH_PATTERN.fullmatch(path.stem) for path in sorted((store.root / "sweeps").glob("*.json"))
-    )
+    files = sorted((store.root / "sweeps").glob("*.json"))
+    found = (SWEEP_NAME_AND_HASH_PATTERN.fullmatch(file.stem) for file in files)
     return {match[0]: match["name"] for match in found if match}

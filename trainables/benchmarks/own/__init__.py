@@ -63,9 +63,7 @@ class OwnBenchmark(base.BenchmarkBase):
         super().check_settings(benchmark)
         lm_eval_adapter.check_task_names(benchmark.tasks)
         at = benchmark.places
-        missing = [
-            one for one in ("forget", "retain") if one not in at and not (one == "retain" and ANSWERS_PART in at)
-        ]
+        missing = [one for one in ("forget", "retain") if one not in at and (one == "forget" or ANSWERS_PART not in at)]
         if missing:
             wanted = ", ".join(f"{part}=FILE" for part in missing)
             evaluated = f"of trainables.evaluate: --source {missing[0]}=FILE"
