@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from platform.tracking.runs import VIEW_PAGE, SweepMlflowRuns, open_mlflow_runs
+from platform.tracking.runs import SweepMlflowRuns, open_mlflow_runs
 from trainables.common.deadlines import START_TIMEOUT, call_within
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
@@ -64,7 +64,7 @@ class MlflowMirror:
     @property
     def page_path(self) -> str:
         """Return the part of an address that opens the sweep in MLflow, empty if MLflow has not been reached."""
-        return VIEW_PAGE.format(experiment=self.runs.experiment, sweep=self.runs.sweep.label) if self.runs else ""
+        return self.runs.page if self.runs else ""
 
     def _work(self) -> None:
         due = time.monotonic() + CURVE_LOG_SECONDS

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from filelock import FileLock
 
@@ -29,11 +30,8 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile, read_sweep
 from trainables.trial.progress import is_progress_writer_running
 
-MLFLOW_VIEW_TAG = "mlflow.sharedViewState.{sweep}"
-VIEW_PAGE = "#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey={sweep}"
-"""The part of an address that opens a view's table, by NAME-HASH of the sweep, and not GenAI's pages."""
 MLFLOW_CHART_QUERY = "&compareRunsMode=CHART"
-"""What opens the view's chart in place of its table."""
+"""What opens the charts of a page of runs in place of its table."""
 WHOLE_RESULT_RUN_STATUSES = ("FINISHED", "FAILED")
 """How the run of a trial ends when it shows a whole result."""
 MetricPoint = tuple[str, float, int]
@@ -49,6 +47,15 @@ class SweepMlflowRuns:
     sweep: SweepFile
     store: Storage
     runs: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def page(self) -> str:
+        """The part of an address that opens MLflow's page of the trials' runs, the best first."""
+        goal = benchmarks.get_benchmark(self.sweep.benchmark or "tofu").GOALS[0]
+        query = {"workflowType": "machine_learning"}  # and not GenAI's pages
+        query |= {"searchFilter": f"tags.sweep_id='{self.sweep.label}' and tags.trial_id!=''"}
+        query |= {"orderByKey": f"metrics.`eval/{goal.metric}`", "orderByAsc": str(goal.best == "lowest").lower()}
+        return f"#/experiments/{self.experiment}/runs?{urlencode(query, quote_via=quote)}"
 
     def load_and_repair_trial_runs(self) -> None:
         """Find every trial's run. Delete what a repeated request doubled, and end the runs of interrupted trials."""
@@ -119,8 +126,6 @@ class SweepMlflowRuns:
             kept = self.store.uri(folder) if self.store.exists(folder) else ""
             if kept != run.data.tags.get("checkpoint", ""):
                 self.client.set_tag(run.info.run_id, "checkpoint", kept)
-        shown = encode_mlflow_view(self.sweep, list(self.runs.values()))
-        self.client.set_experiment_tag(self.experiment, MLFLOW_VIEW_TAG.format(sweep=self.sweep.label), shown)
         ends = [run.info.end_time for run in self.runs.values() if run.info.end_time]
         done = counts["total"] - counts["missing"] - counts[LOST]
         status = "KILLED" if done < self.sweep.planned_trials else "FINISHED"
@@ -155,9 +160,6 @@ class SweepMlflowRuns:
         read = [name for name in numbers if setting_has_effect(f"objective.{name}", trial.method, trial.rectifier.name)]
         flat = flatten_settings(trial.model_dump(mode="json")) | {f"constants.{name}": numbers[name] for name in read}
         settings = {name: "none" if value is None else str(value) for name, value in flat.items()}
-        for path, axis in self.sweep.axes.items():  # of an axis of numbers and `none` MLflow's chart shows the one kind
-            if isinstance(axis, list) and None in axis and settings.get(path, "none") != "none":
-                settings[path] = f"= {settings[path]}"
         self.client.log_batch(run.info.run_id, params=[Param(*one) for one in settings.items()])
         self.runs[trial.id()] = run
         return run
@@ -165,31 +167,6 @@ class SweepMlflowRuns:
 
 def _milliseconds(moment: str) -> int:
     return int(datetime.fromisoformat(moment).timestamp() * 1000)
-
-
-def encode_mlflow_view(sweep: SweepFile, runs: Sequence[Any]) -> str:
-    """Return the saved view that MLflow's UI opens: a chart of the trials' settings and goals, and a table of both.
-
-    MLflow (3.17) keeps it as a tag: name, times, and the page's state as JSON. It names settings that all runs have:
-    MLflow draws no chart with another one.
-    """
-    paths = dict.fromkeys(("method", "rectifier.name", *sweep.varied_axes))
-    settings = [path for path in paths if all(path in run.data.params for run in runs)]
-    goals = benchmarks.get_benchmark(sweep.benchmark or "tofu").GOALS
-    metrics = [f"eval/{goal.metric}" for goal in goals]
-    chart = {"type": "PARALLEL", "uuid": "chart", "metricSectionId": "section", "runsCountToCompare": 1000}
-    chart |= {"selectedParams": settings, "selectedMetrics": metrics, "deleted": False, "isGenerated": False}
-    state = {
-        "searchFilter": f"tags.sweep_id = '{sweep.label}' and tags.trial_id != ''",
-        "orderByKey": f"metrics.`{metrics[0]}`",
-        "orderByAsc": goals[0].best == "lowest",
-        "selectedColumns": [*(f"metrics.`{name}`" for name in metrics), *(f"params.`{path}`" for path in settings)],
-        "runsHiddenMode": "SHOWALL",
-        "compareRunCharts": [chart],
-        "compareRunSections": [{"uuid": "section", "name": sweep.label, "display": True, "columns": 1}],
-        "isAccordionReordered": True,  # else MLflow sorts sections by name
-    }
-    return json.dumps({"name": sweep.label, "createdAt": 0, "updatedAt": 0, "state": json.dumps(state)})
 
 
 def tracking_uri(store: Storage) -> str:
