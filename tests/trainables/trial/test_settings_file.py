@@ -1,6 +1,5 @@
 """trainables.export --settings, and --set @FILE: a trial's settings give the same trial again in its sweep."""
 
-import shlex
 from pathlib import Path
 
 import pytest
@@ -39,28 +38,3 @@ def test_a_file_of_tuned_is_one_trial(make: MakePlan, file: Path) -> None:
     (trial,) = (plan := make(f"@{file}", "benchmark.split=forget05")).trials
     assert [line for line in plan.warnings if line.split(":")[0] in plan.sweep.typed and "batches" not in line] == []
     assert settings_file.list_training_settings(trial) == yaml.safe_load(file.read_text())["settings"]
-
-
-def test_open_unlearning_gets_the_same_numbers(make: MakePlan) -> None:
-    """Names and defaults of its configs/trainer @ d3d7cf9: alpha weighs the retain loss, gamma the forget loss."""
-    (trial,) = make(
-        "method=simnpo_gd",
-        "rectifier.name=none",
-        "objective.preset=open-unlearning",
-        "training.lr=2e-05",
-        "benchmark.split=forget05",
-        "training.batch_size=32",
-    ).trials
-    words = dict(word.split("=") for word in shlex.split(settings_file.format_open_unlearning_overrides(trial) or ""))
-    assert words["trainer"] == "SimNPO"
-    assert float(words["trainer.args.learning_rate"]) == 2e-5
-    batch = [
-        int(words[f"trainer.args.{name}"]) for name in ("per_device_train_batch_size", "gradient_accumulation_steps")
-    ]
-    assert batch[0] * batch[1] == 32
-    given = {name: float(words[f"trainer.method_args.{name}"]) for name in ("beta", "delta", "alpha", "gamma")}
-    assert given == {"beta": 4.5, "delta": 0.0, "alpha": 1.0, "gamma": 0.125}
-
-
-def test_what_open_unlearning_has_not_is_not_spelled(make: MakePlan) -> None:
-    assert settings_file.format_open_unlearning_overrides(make("method=npo", "rectifier.name=gru").trials[0]) is None
