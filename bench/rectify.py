@@ -41,28 +41,6 @@ SHAPES |= {"num_attention_heads": 6, "max_position_embeddings": 128}
 """38.7M parameters."""
 
 
-class HostGRU(rectifiers.GRU):
-    """GRU as its published code does it at least: each gradient whole, flat and in float64 in host memory."""
-
-    def update_average(self, retain: rectifiers.Shard) -> None:
-        flat = _host(retain)
-        mean = self.average[0] if self.average else torch.zeros_like(flat)
-        self.average = [(1 - self.gamma) * mean + self.gamma * flat]
-
-    def apply(self, gradient: rectifiers.Shard, reduce: rectifiers.Reduce) -> rectifiers.Outcome:
-        flat, (mean,) = _host(gradient), self.average
-        dot, norm, average_norm = float(flat @ mean), float(flat.norm()), float(mean.norm())
-        if dot < 0:
-            flat = flat - dot / average_norm**2 * mean
-        for part, piece in zip(gradient, flat.split([part.numel() for part in gradient]), strict=True):
-            part.copy_(piece.view_as(part))
-        return rectifiers.Outcome(norm, norm, average_norm, dot, rectified=dot < 0)
-
-
-def _host(parts: rectifiers.Shard) -> torch.Tensor:
-    return torch.cat([part.reshape(-1) for part in parts]).cpu().double()
-
-
 def read_synchronized_time(device: torch.device) -> float:
     """Return the time when every rank is here and the GPU idle."""
     if device.type == "cuda":
@@ -169,12 +147,11 @@ def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, fold
     dist.init_process_group(backend, init_method=method, rank=rank, world_size=world)
     device = prepare_process(Resources(cpus=threads, gpus=float(on_gpu)), SEED)
     resources = [Resources(ranks=world, zero_stage=stage) for stage in options.stages]
-    authors = time_steps_of_new_model(options, device, resources[0], HostGRU(GAMMA)) if world == 1 else {"ratio": None}
     found = []
     for stage in resources:
         gc.collect()
         made = time_steps_of_new_model(options, device, stage, rectifiers.GRU(GAMMA, TAU))
-        found.append({"stage": stage.zero_stage, "ranks": world, **made, "authors_ratio": authors["ratio"]})
+        found.append({"stage": stage.zero_stage, "ranks": world, **made})
     if rank == 0:
         (Path(folder) / "rows.json").write_text(json.dumps(found))
     dist.destroy_process_group()

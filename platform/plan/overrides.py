@@ -80,36 +80,39 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
 def warn_of_unread_settings(sweep: Sweep, spaces: Sequence[StudySpace], strategy: str) -> list[str]:
     """Return a line for each setting of `--set` that is known to change no number of the spaces' trials."""
     cells, lines = [(space.fixed["method"], space.fixed["rectifier"]["name"]) for space in spaces], []
-    optimizers, rule = sweep.axes.get("training.optimizer", (sweep.training.optimizer,)), sweep.selection.rule
-    idle = [
-        (
-            "benchmark.template",
-            "this benchmark asks without one",
-            not get_benchmark(sweep.benchmark.name).ASKS_BY_TEMPLATE,
-        ),
-        ("benchmark.revision", "the rows are in a folder", is_folder(sweep.benchmark.data)),
-        ("selection.share", f"selection.rule={rule} has none", rule != "utility_floor"),
-        *(
-            (f"resources.{name}", "the trials take no GPU", not sweep.resources.gpus)
-            for name in ("gpu_name", "gpu_memory")
-        ),
-        *((f"training.{name}", "sgd has none", "adamw" not in optimizers) for name in ("betas", "eps")),
-    ]
-    reasons = {path: why for path, why, holds in idle if holds}
     for path in sweep.typed:
         if path == "training.batch_size":
             continue  # of task vectors, too: so many rows are in memory together
-        if path == "selection.seeds" and not any(seed in sweep.axes["seed"] for seed in sweep.selection.seeds):
-            lines.append("selection.seeds: no trial of this start has one of them; --seeds adds seeds")
-        elif why := _describe_unread_setting(path, sweep, cells):
+        if why := _describe_unread_setting(path, sweep, cells):
             lines.append(f"{path}: no trial reads it, {why}")
-        elif path in reasons:
-            lines.append(f"{path}: of no use: {reasons[path]}")
-        elif path.startswith("search.") and strategy != "optuna":
-            lines.append(f"{path}: of no use with --strategy {strategy}; optuna searches")
-        elif (other := NEEDED_SETTINGS.get(path)) and other not in sweep.axes and not get_by_path(sweep, other):
-            lines.append(f"{path}: of no use without {other}")
+        elif why := _explain_idle_setting(path, sweep, strategy):
+            lines.append(f"{path}: of no use, {why}")
     return lines
+
+
+def _explain_idle_setting(path: str, sweep: Sweep, strategy: str) -> str | None:
+    """Return why other settings leave this one without effect, None if they do not."""
+    other, rule = NEEDED_SETTINGS.get(path), sweep.selection.rule
+    if other and other not in sweep.axes and not get_by_path(sweep, other):
+        return f"without {other}"
+    match path.split("."):
+        case "search", _ if strategy != "optuna":
+            return f"with --strategy {strategy}: optuna searches"
+        case "selection", "seeds" if not any(seed in sweep.axes["seed"] for seed in sweep.selection.seeds):
+            return "no trial of this start has one of them; --seeds adds seeds"
+        case "selection", "share" if rule != "utility_floor":
+            return f"selection.rule={rule} has none"
+        case "benchmark", "template" if not get_benchmark(sweep.benchmark.name).ASKS_BY_TEMPLATE:
+            return f"{sweep.benchmark.name} asks without one"
+        case "benchmark", "revision" if is_folder(sweep.benchmark.data):
+            return "the rows are in a folder"
+        case "resources", "gpu_name" | "gpu_memory" if not sweep.resources.gpus:
+            return "the trials take no GPU"
+        case "training", "betas" | "eps" if (
+            sweep.training.optimizer == "sgd" and "training.optimizer" not in sweep.axes
+        ):
+            return "sgd has none"
+    return None
 
 
 def _describe_unread_setting(path: str, sweep: Sweep, cells: Sequence[tuple[str, str]]) -> str | None:
