@@ -64,12 +64,10 @@ def main(
     wanted += (chosen or ("" if wanted or samples else "all")).split(",")
     names = attacks.resolve_attack_names(wanted, "--attacks") if any(wanted) or not samples else []
     names += [attacks.SAMPLE_ATTACK] if samples else []
-    others = [
-        name for name in names if name in attacks.ROWS_BY_RELEARNING and (name != attacks.SWEEP_ATTACK or not attackers)
-    ]
-    if attackers and (sweep or ((lr or seed) and not others)):
+    others = [name for name in names if name != attacks.SWEEP_ATTACK] if attackers else names
+    if attackers and (sweep or ((lr or seed) and attacks.ROWS_BY_RELEARNING.keys().isdisjoint(others))):
         raise InputError(
-            "--attack: the file says which relearnings, their rates and seed; leave --sweep, --lr, --seed out"
+            "--attack: the file says which relearnings, rates and seed; leave --sweep, --lr and --seed out"
         )
     attacks.check_relearning_rate(others, lr, "--lr")
     if output:

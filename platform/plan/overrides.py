@@ -92,7 +92,7 @@ def warn_of_unread_settings(sweep: Sweep, spaces: Sequence[StudySpace], strategy
 
 def _explain_idle_setting(path: str, sweep: Sweep, strategy: str) -> str | None:
     """Return why other settings leave this one without effect, None if they do not."""
-    other, rule = NEEDED_SETTINGS.get(path), sweep.selection.rule
+    other = NEEDED_SETTINGS.get(path)
     if other and other not in sweep.axes and not get_by_path(sweep, other):
         return f"without {other}"
     match path.split("."):
@@ -100,8 +100,8 @@ def _explain_idle_setting(path: str, sweep: Sweep, strategy: str) -> str | None:
             return f"with --strategy {strategy}: optuna searches"
         case "selection", "seeds" if not any(seed in sweep.axes["seed"] for seed in sweep.selection.seeds):
             return "no trial of this start has one of them; --seeds adds seeds"
-        case "selection", "share" if rule != "utility_floor":
-            return f"selection.rule={rule} has none"
+        case "selection", "share" if sweep.selection.rule != "utility_floor":
+            return f"selection.rule={sweep.selection.rule} has none"
         case "benchmark", "template" if not get_benchmark(sweep.benchmark.name).ASKS_BY_TEMPLATE:
             return f"{sweep.benchmark.name} asks without one"
         case "benchmark", "revision" if is_folder(sweep.benchmark.data):

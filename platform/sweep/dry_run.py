@@ -121,8 +121,7 @@ def _estimate_time(state: SweepState, store: Storage, slots: int) -> dict[str, A
     left = costs.SWEEP_START_SECONDS + made
     left += every / sum(plan.planned.values()) * max(1, state.number_to_run / slots)
     hours = [part * resources.ranks * resources.gpus / 3600 if resources.gpus else None for part in (every, made)]
-    seconds = left if state.number_to_run else None
-    return {"gpu_hours": hours[0], "preparation_gpu_hours": hours[1], "seconds": seconds}
+    return {"gpu_hours": hours[0], "preparation_gpu_hours": hours[1], "seconds": left if state.number_to_run else None}
 
 
 def convert_plan_to_json(

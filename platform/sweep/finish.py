@@ -8,7 +8,6 @@ from pathlib import Path
 from platform.plan.plan import Plan
 from platform.state.manifest import format_resume_command
 from platform.tracking.mirror import MlflowMirror
-from platform.tracking.runs import MLFLOW_CHART_QUERY
 from trainables.common import provenance, typed_paths
 from trainables.common.cli import print_line
 from trainables.common.errors import first_error_line
@@ -35,9 +34,9 @@ def report_end_of_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int
     program = typed_paths.make_path_relative(Path(sys.executable).with_name("mlflow"))
     shown = uri if uri.startswith("http") else f"{program} ui --backend-store-uri {uri}"
     print_line(f"MLflow: {shown}")
-    if page := mirror.page_path:
+    if page := mirror.runs and mirror.runs.page:
         server = uri if uri.startswith("http") else "http://127.0.0.1:5000"
-        print_line(f"  table: {server}/{page}\n  chart: {server}/{page}{MLFLOW_CHART_QUERY}")
+        print_line(f"  table: {server}/{page}\n  chart: {server}/{page}&compareRunsMode=CHART")
     first = read_sweep(store.sweep(plan.sweep.name, plan.hash)).command
     print_line(f"next:   {suggest_next_command(plan, first, store)}")
     mirror.log_report()

@@ -125,10 +125,7 @@ class WeightDeleter:
             self.delete_weights_in_study(self.trials[trial.earlier_trial_id].study())
 
     def delete_weights_in_study(self, study: str) -> None:
-        """Delete the weights of a study's measured trials that `choice` does not keep.
-
-        `best` keeps the best trial, and the first seed of the setting that means over seeds choose so far.
-        """
+        """Delete the weights of a study's measured trials that `choice` does not keep: see KEEP_WEIGHTS_CHOICES."""
         trials = [trial for trial in self.trials.values() if trial.study() == study]
         found = {key for key in (trial.id() for trial in trials) if self.store.has_weights(key)}
         if self.choice == "all" or not found:

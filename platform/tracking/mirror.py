@@ -61,11 +61,6 @@ class MlflowMirror:
             if logged == self.logged:
                 self.problem = problem
 
-    @property
-    def page_path(self) -> str:
-        """Return the part of an address that opens the sweep in MLflow, empty if MLflow has not been reached."""
-        return self.runs.page if self.runs else ""
-
     def _work(self) -> None:
         due = time.monotonic() + CURVE_LOG_SECONDS
         while True:

@@ -30,8 +30,6 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile, read_sweep
 from trainables.trial.progress import is_progress_writer_running
 
-MLFLOW_CHART_QUERY = "&compareRunsMode=CHART"
-"""What opens the charts of a page of runs in place of its table."""
 WHOLE_RESULT_RUN_STATUSES = ("FINISHED", "FAILED")
 """How the run of a trial ends when it shows a whole result."""
 MetricPoint = tuple[str, float, int]
@@ -52,8 +50,8 @@ class SweepMlflowRuns:
     def page(self) -> str:
         """The part of an address that opens MLflow's page of the trials' runs, the best first."""
         goal = benchmarks.get_benchmark(self.sweep.benchmark or "tofu").GOALS[0]
-        query = {"workflowType": "machine_learning"}  # and not GenAI's pages
-        query |= {"searchFilter": f"tags.sweep_id='{self.sweep.label}' and tags.trial_id!=''"}
+        search = f"tags.sweep_id='{self.sweep.label}' and tags.trial_id!=''"
+        query = {"workflowType": "machine_learning", "searchFilter": search}  # and not GenAI's pages
         query |= {"orderByKey": f"metrics.`eval/{goal.metric}`", "orderByAsc": str(goal.best == "lowest").lower()}
         return f"#/experiments/{self.experiment}/runs?{urlencode(query, quote_via=quote)}"
 

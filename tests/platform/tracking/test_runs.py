@@ -144,7 +144,7 @@ def test_the_link_finds_the_trials_best_first(copied: Copied) -> None:
     store, client = copied
     mirror = start_mlflow_mirror(write_sweep(store), store)
     mirror.close()
-    path, _, query = mirror.page_path.partition("?")
+    path, _, query = mirror.runs.page.partition("?") if mirror.runs else ("", "", "")
     asked = {name: value for name, (value,) in parse_qs(query).items()}
     order = f"{asked['orderByKey']} {'ASC' if asked['orderByAsc'] == 'true' else 'DESC'}"
     found = client.search_runs([path.split("/")[2]], asked["searchFilter"], order_by=[order])

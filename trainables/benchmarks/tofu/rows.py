@@ -82,6 +82,7 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
             wrong, count = row.get("perturbed_answer", []), len(loaded[task][0].get("perturbed_answer", []))
             texts = [*(row[name] for name in columns if name != "perturbed_answer"), *wrong]
             if isinstance(wrong, str) or len(wrong) != count or not all(isinstance(text, str) for text in texts):
-                where = f"benchmark.data: row {number} of {config} in {benchmark.data}"
-                raise InputError(f"{where}: write texts, and as perturbed_answer a list of as many in each row")
+                raise InputError(
+                    f"benchmark.data: row {number} of {config}: write texts, as many in each perturbed_answer"
+                )
     return loaded
