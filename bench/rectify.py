@@ -82,7 +82,7 @@ def time_plain_and_rectified_steps(
     # where the optimizer reads what is rectified, that has no time of its own
     combined = isinstance(runner, engine.PlainEngine) and task.rectifier.combines
     if not combined:
-        task.rectifier.update_average = time_each_call(task.rectifier.update_average, inside, runner.device)
+        task.rectifier.take_retain_gradient = time_each_call(task.rectifier.take_retain_gradient, inside, runner.device)
         task.rectifier.apply = time_each_call(task.rectifier.apply, inside, runner.device)
     records: list[dict[str, Any]] = []
     seconds: dict[str, list[float]] = {"plain": [], "rectified": []}

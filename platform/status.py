@@ -43,8 +43,8 @@ def main(
     """
     store = open_storage(location, writable=False)
     try:
-        sweep, *others = manifest.load_manifests_by_name(name, store)
-    except manifest.SweepInPreparation as state:
+        sweep, *others = manifest.find_ready_sweeps(name, store)
+    except manifest.SweepNotReady as state:
         cli.print_line(json.dumps({"preparation": str(state)}) if as_json else str(state))
         return 0
     found = collect_sweep_status(sweep, store)

@@ -69,7 +69,7 @@ def main(
         asked = asked.model_copy(update={"data": chosen.published_data_id(asked.split)})
     templates.check_template_name(asked.template)
     chosen.check_settings(asked)
-    if warning := chosen.warn_about_rows(asked):
+    if warning := chosen.describe_odd_rows(asked):
         cli.print_line(f"warning: {warning}", error=True)
     asked = asked.model_copy(update={"fingerprint": chosen.fingerprint(asked, training=False)})
     subject = Model(path=model, attention=attention)

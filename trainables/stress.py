@@ -79,7 +79,7 @@ def main(
         if unused := [name for name, value in {"target": target, "retain": retain, **given}.items() if value]:
             raise InputError(f"--{unused[0]}: of a model folder; {model} is none, and a trial has its own")
         inputs = attack_models.make_attack_inputs_from_trial(resolve_trial_id(model, store), store)
-    shares, results = attack_models.attack_models_and_keep_shares(inputs, names, lr, seed, store, attackers, samples)
+    shares, results = attack_models.attack_and_store_recoveries(inputs, names, lr, seed, store, attackers, samples)
     if output:
         atomic_files.write_json(output, {"measure": attacks.RECOVERY_MEASURE, "shares": shares, "results": results})
     if shares:

@@ -19,7 +19,7 @@ from analysis.report import answers, sections, verdict
 from analysis.report.page import Section, catch_report_write_errors, save_frame_as_csv, save_picture, write_page
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.sweep_results import SweepResults, join_sweep_frames, read_sweep_results
-from analysis.tables.paper_tables import FilledTable, fill_table, list_tables_of_sweep
+from analysis.tables.paper_tables import FilledTable, fill_table, map_tables_to_backbones
 from analysis.tables.printing import PrintedTable, to_markdown
 from analysis.tables.table_definitions import LAYOUTS, make_main_layout
 from trainables.common import cli, typed_paths
@@ -49,7 +49,7 @@ def build_report(
     store, both = open_storage(storage), source == "both"
     found = {sweep.label: sweep for sweep in (find_sweep(one, store) for one in names)}
     called = [sweep.name for sweep in found.values()]
-    if both and not any(map(list_tables_of_sweep, called)):
+    if both and not any(map(map_tables_to_backbones, called)):
         raise InputError(f"--source both: the paper has no table of {join_names(called)}")
     sweeps = {sweep.name if called.count(sweep.name) == 1 else sweep.label: sweep for sweep in found.values()}
     folder = Path(output) if output else store.root / "reports" / "+".join(found)
@@ -141,7 +141,7 @@ def _write_several(
         lead += [f"{label}: {note}" for note in verdict.list_verdict_caveats(own)]
         mine = measured[label]
         unlike = any(other[0] == mine[0] and other != mine for other in measured.values())
-        if unlike or mine[0] not in list_tables_of_sweep(label).values():  # columns are called by the sweep
+        if unlike or mine[0] not in map_tables_to_backbones(label).values():  # columns are called by the sweep
             own = replace(own, runs=own.runs.assign(backbone=label))
         by_benchmark.setdefault(own.goals.benchmark, {})[label] = own
     lead += [f"{label}: {one}" for label, sweep in sweeps.items() for one in sweep.list_plan_deviations()]
@@ -171,7 +171,7 @@ def write_published_numbers_report(names: Sequence[str], storage: str | Path, ou
     known = sorted({name for layout in LAYOUTS.values() for name in layout.sweeps.values()})
     filled: dict[str, str] = {}
     for name in sweeps:
-        tables = list_tables_of_sweep(name)
+        tables = map_tables_to_backbones(name)
         if not tables:
             raise InputError(f"NAME {name}: the paper has no table of this sweep; {suggest_name(name, known)}")
         for table, backbone in tables.items():

@@ -88,7 +88,7 @@ def describe_verdict(comparison: RectifierComparison) -> str:
     texts = []
     for goal in comparison.deciding_goals:
         rows = counted.loc[counted["metric"] == goal.metric]
-        signs = goal.make_higher_better(1) * rows["difference"] if known.empty else rows["sign"]
+        signs = goal.orient_value(1) * rows["difference"] if known.empty else rows["sign"]
         if len(rows):
             better, worse = (int(sum(way * signs > 0)) for way in (1, -1))
             of = f"{len(rows)}{'' if texts else ' comparisons'}"

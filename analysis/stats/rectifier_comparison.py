@@ -97,7 +97,7 @@ class RectifierComparison:
             return 0.0
         if row.get("ks_steps", math.inf) <= 1 + 1e-6 or row.get("rows_low", 1.0) <= 0 <= row.get("rows_high", 1.0):
             return 0.0
-        return 1.0 if goal.make_higher_better(row["difference"]) > 0 else -1.0
+        return 1.0 if goal.orient_value(row["difference"]) > 0 else -1.0
 
     def _compare(self, plain: pd.DataFrame, other: pd.DataFrame, goal: Goal) -> dict[str, Any]:
         """Return a goal without (`none`) and with a rectifier (`value`), means over the `n` seeds that both have.

@@ -25,7 +25,7 @@ def measure_setting_importance(runs: pd.DataFrame) -> pd.DataFrame:
         values = table.loc[found["configuration"]].set_axis(found.index)
         varied = values.loc[:, values.map(str).nunique() > 1]
         for goal in find_goals_of_runs(runs).all_goals:
-            gains: Any = goal.make_higher_better(1) * found[goal.metric].dropna()
+            gains: Any = goal.orient_value(1) * found[goal.metric].dropna()
             if len(gains) < MIN_SETTINGS_FOR_IMPORTANCE or gains.nunique() < 2:
                 continue
             for name, share in _compare_best(varied.loc[gains.index], gains).items():

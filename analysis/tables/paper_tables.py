@@ -123,7 +123,7 @@ def select_retain_free_trials(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.loc[[not has_retain_term(*trial) for trial in trials]]
 
 
-def list_tables_of_sweep(sweep: str) -> dict[str, str]:
+def map_tables_to_backbones(sweep: str) -> dict[str, str]:
     """Return the paper's tables that the named sweep fills, and its backbone there; none of a sweep of our own."""
     layouts = LAYOUTS.values()
     return {one.table: backbone for one in layouts for backbone, name in one.sweeps.items() if name == sweep}

@@ -83,7 +83,7 @@ def make_plan(
         budget=studied,
         needs=needs,
         shape=shape,
-        warnings=(*warnings, *overrides.warn_of_unread_settings(sweep, spaces, strategy)),
+        warnings=(*warnings, *overrides.list_unread_warnings(sweep, spaces, strategy)),
         left_out=tuple(study for study in every if study not in {space.study for space in spaces}),
     )
 
@@ -128,7 +128,7 @@ def _check_sequence(spaces: list[StudySpace], strategy: str) -> None:
     for space in spaces:
         benchmark = space.fixed["benchmark"]
         seen.add(benchmark.split)
-        before = kinds.get_benchmark(benchmark.name).split_unlearned_before(benchmark.split)
+        before = kinds.get_benchmark(benchmark.name).find_preceding_split(benchmark.split)
         if before and before not in seen:
             raise InputError(f"benchmark.split: {benchmark.split} goes on from {before}; name that before it")
         if before and (strategy == "optuna" or space.varied_axes):
@@ -144,7 +144,7 @@ def _follow(trials: list[Trial], store: Storage) -> list[Trial]:
     found: list[Trial] = []
     made: dict[tuple[Any, ...], str] = {}
     for trial in trials:
-        before = kinds.get_benchmark(trial.benchmark.name).split_unlearned_before(trial.benchmark.split)
+        before = kinds.get_benchmark(trial.benchmark.name).find_preceding_split(trial.benchmark.split)
         settings = trial.method, trial.rectifier.name, trial.seed
         if key := made.get((before, *settings)):
             left = {"path": str(store.trial(key) / WEIGHTS), "fingerprint": f"{EARLIER_TRIAL_PREFIX}{key}"}
@@ -164,7 +164,7 @@ def _resolve_data_and_models(sweep: Sweep, store: Storage) -> tuple[dict[str, Be
         problems.collect_from(ModelFinder(sweep, store, sweep.benchmark).check_model_location, name)
     problems.raise_if_any()
     models = ModelFinder(sweep, store, next(iter(benchmarks.values())))
-    found = {split: problems.collect_from(models.find_references, benchmark) for split, benchmark in benchmarks.items()}
+    found = {split: problems.collect_from(models.plan_references, benchmark) for split, benchmark in benchmarks.items()}
     problems.raise_if_any()
     return benchmarks, models, found
 
@@ -182,7 +182,7 @@ def _check_rows_with_models(
         warnings += odd
     problems.found = list(dict.fromkeys(problems.found))
     problems.raise_if_any()
-    rows = (kinds.get_benchmark(one.name).warn_about_rows(one) for one in benchmarks.values())
+    rows = (kinds.get_benchmark(one.name).describe_odd_rows(one) for one in benchmarks.values())
     return tuple(dict.fromkeys(filter(None, (*rows, *warnings))))
 
 

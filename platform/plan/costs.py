@@ -14,7 +14,7 @@ from typing import Any
 from platform.plan.plan import Plan
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks
-from trainables.benchmarks.base import EvaluationTokens, TrainingSize
+from trainables.benchmarks.base import EvaluationSize, TrainingSize
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
@@ -144,7 +144,7 @@ def estimate_training_seconds(
 
 
 def estimate_evaluation_seconds(
-    trial: Trial, shape: ModelShape, points: int, size: EvaluationTokens, rates: Mapping[str, float]
+    trial: Trial, shape: ModelShape, points: int, size: EvaluationSize, rates: Mapping[str, float]
 ) -> float:
     """Return the seconds of all evaluations of a trial, of mixtures at most.
 
@@ -170,7 +170,7 @@ def estimate_evaluation_seconds(
     return count * (reading + generating + size.read * SECONDS_PER_TEXT_TOKEN)
 
 
-def estimate_training_and_eval_text(sweep: Sweep, trial: Trial) -> tuple[TrainingSize, EvaluationTokens]:
+def estimate_row_sizes(sweep: Sweep, trial: Trial) -> tuple[TrainingSize, EvaluationSize]:
     """Return how much text a trial trains on and an evaluation reads; of authors that a sweep invents, too."""
     benchmark, training = trial.benchmark, trial.training
     kind, made = benchmarks.get_benchmark(benchmark.name), sweep.fictional
@@ -180,7 +180,7 @@ def estimate_training_and_eval_text(sweep: Sweep, trial: Trial) -> tuple[Trainin
     if made is None or not benchmark.is_fictional:
         return text, asked
     points = made.authors * made.questions * int(benchmark.split.removeprefix("forget")) // 100
-    asked = EvaluationTokens(asked.read / 4, asked.generated / 4)  # its files are that much shorter than TOFU's
+    asked = EvaluationSize(asked.read / 4, asked.generated / 4)  # its files are that much shorter than TOFU's
     return replace(text, points=points), asked
 
 
@@ -194,7 +194,7 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
     trained: set[str] = set()
     for trial in plan.trials:
         share = plan.planned[trial.study()] / len(known[trial.study()])
-        text, asked = estimate_training_and_eval_text(plan.sweep, trial)
+        text, asked = estimate_row_sizes(plan.sweep, trial)
         if text.points is None:
             return None
         rows = plan.needs[trial.study()].micro_batch
@@ -216,7 +216,7 @@ def estimate_preparation_seconds(
     A model that is to answer neutral prompts does that, too, and one that is written is measured again.
     """
     first, authors, rates = plan.trials[0], plan.sweep.fictional, estimate_device_rates(plan.sweep.resources)
-    text, asked = estimate_training_and_eval_text(plan.sweep, first)
+    text, asked = estimate_row_sizes(plan.sweep, first)
     count = authors.authors * authors.questions if authors else AUTHOR_ROWS
     rows_of_step = Training(batch_size=first.training.batch_size)  # which the ranks divide
     plain = Trial(method="ga", target=first.target, resources=first.resources, training=rows_of_step)
@@ -226,7 +226,7 @@ def estimate_preparation_seconds(
         estimate_training_seconds(one, shape, count + GENERAL_ROWS, text.mean, rows, rates) for one in trained.values()
     )
     if not row_files.are_model_answers_ready(first.benchmark) or any(recipe.answers for recipe in recipes):
-        words = EvaluationTokens(0, len(model_answers.read_neutral_prompts()) * model_answers.ANSWER_TOKENS)
+        words = EvaluationSize(0, len(model_answers.read_neutral_prompts()) * model_answers.ANSWER_TOKENS)
         made += estimate_evaluation_seconds(plain, shape, 0, words, rates)
     evaluations += plan.sweep.export
     return made + evaluations * (LOAD_SECONDS + estimate_evaluation_seconds(plain, shape, 0, asked, rates))

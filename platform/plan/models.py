@@ -48,7 +48,7 @@ class ModelFinder:
         self.kind = kinds.get_benchmark(benchmark.name)
         self.recipes: dict[str, ModelRecipe] = {}
 
-    def find_references(self, benchmark: Benchmark) -> list[PlannedEvaluation]:
+    def plan_references(self, benchmark: Benchmark) -> list[PlannedEvaluation]:
         """Return the evaluations that a split's trials are compared with. Raises InputError."""
         role = self.kind.retain_role(benchmark.split)
         retain, target = self.find_model(role) if role else None, self.find_model(self.kind.TARGET)

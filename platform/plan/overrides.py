@@ -14,7 +14,7 @@ from pydantic import ValidationError
 import search_spaces.backbones
 from platform.plan.spaces import StudySpace, find_nearest_value, format_setting_as_typed, get_by_path
 from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.sweep import STUDY_AXIS_PATHS, Axis, Range, Sweep, list_allowed_axis_paths, parse_axis
+from search_spaces.schema.sweep import STUDY_AXIS_PATHS, Axis, Range, Sweep, list_allowed_axis_paths, validate_axis
 from trainables.benchmarks import get_benchmark
 from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError, ProblemCollector, suggest_name
@@ -77,7 +77,7 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     return changed.model_copy(update={"typed": tuple(dict.fromkeys([*axes, *fields]))})
 
 
-def warn_of_unread_settings(sweep: Sweep, spaces: Sequence[StudySpace], strategy: str) -> list[str]:
+def list_unread_warnings(sweep: Sweep, spaces: Sequence[StudySpace], strategy: str) -> list[str]:
     """Return a line for each setting of `--set` that is known to change no number of the spaces' trials."""
     cells, lines = [(space.fixed["method"], space.fixed["rectifier"]["name"]) for space in spaces], []
     for path in sweep.typed:
@@ -135,13 +135,13 @@ def _parse_axis(path: str, text: str, sweep: Sweep) -> Axis | None:
     found = RANGE_PATTERN.fullmatch(text) if path not in STUDY_AXIS_PATHS else None
     if found:
         try:
-            return parse_axis(path, Range(_parse_number(found[2]), _parse_number(found[3]), log=bool(found[1])))
+            return validate_axis(path, Range(_parse_number(found[2]), _parse_number(found[3]), log=bool(found[1])))
         except ValueError as error:
             raise ValueError(f"{path}={text}: {str(error).removeprefix(f'{path}: ')}") from error
     values = text.split(",") if path in STUDY_AXIS_PATHS else _parse_values(text)
     if len(values) == 1 and path not in (*sweep.axes, *VECTOR_STRENGTH_PATHS) and path.split(".")[0] in SWEEP_SECTIONS:
         return None
-    return parse_axis(path, values)
+    return validate_axis(path, values)
 
 
 def _parse_number(text: str) -> float:

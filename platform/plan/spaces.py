@@ -77,7 +77,7 @@ class StudySpace:
         for values in itertools.product(*(dict.fromkeys(axis) for axis in self.axes.values())):  # type: ignore[arg-type]
             yield dict(zip(self.axes, values, strict=True))
 
-    def remake_trial(self, trial: Trial) -> Trial | None:
+    def find_same_trial(self, trial: Trial) -> Trial | None:
         """Return this space's trial of the same id, with its own resources, None if it has none."""
         point = {path: get_by_path(trial, path) for path in self.axes}
         if not all(point[path] in axis for path, axis in self.axes.items()):

@@ -75,7 +75,7 @@ def check_ray_head_responds(place: str) -> None:
             call_within(ANSWER_TIMEOUT, f"Ray at {place}", grpc.channel_ready_future(channel).result)
 
 
-def report_lost_head(place: str, resume: str) -> None:
+def watch_ray_head(place: str, resume: str) -> None:
     """Print how to go on, and end this thread, where Ray's head answers neither now nor HEAD_RETRY_SECONDS later."""
     for wait in (0.0, HEAD_RETRY_SECONDS):
         time.sleep(wait)
@@ -203,7 +203,7 @@ def read_trial_error(trial: Any) -> str:
     return text
 
 
-def retry_trials_killed_for_memory() -> None:
+def make_tune_retry_memory_kills() -> None:
     """Make Tune treat a kill by Ray's memory monitor like a dead actor: Tune of Ray 2.60 ends with a traceback."""
     deaths = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError)
     actor_manager.RayActorError = deaths  # type: ignore[assignment, misc]

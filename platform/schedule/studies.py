@@ -33,7 +33,7 @@ SAMPLER_FACTORIES: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
 }
 
 
-def compute_goal_gains(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> GoalValues:
+def orient_goals_of_result(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> GoalValues:
     """Return the goals of a result, or of a document with its `metrics` and `halves`; `names`: of search.goals."""
     goals = benchmarks.choose_search_goals(trial.benchmark, names)
     return benchmarks.orient_goal_values(trial.benchmark.name, pick_half_metrics(document, trial.selection), goals)
@@ -163,7 +163,7 @@ class OptunaStudy:
 
     def tell_result(self, key: str, result: Mapping[str, Any] | None) -> None:
         """Take the result of a point that was asked; None: it was lost."""
-        self.tell(key, compute_goal_gains(self.trials[key], result or {}, self.search.goals))
+        self.tell(key, orient_goals_of_result(self.trials[key], result or {}, self.search.goals))
 
     def _enqueue(self, key: str) -> optuna.Trial:
         """Return Optuna's trial of a point that was chosen here."""

@@ -23,7 +23,7 @@ from trainables.storage.sweep_file import SweepFile, find_sweeps_by_name, map_sw
 from trainables.trial.progress import describe_shared_progress
 
 
-class SweepInPreparation(InputError):
+class SweepNotReady(InputError):
     """A sweep that has no manifest yet, so that there is nothing to read; the message is its state."""
 
 
@@ -112,7 +112,7 @@ def add_trial_to_manifest(plan: Plan, store: Storage, trial: Trial) -> None:
         store.try_push(path)
 
 
-def load_manifests_by_name(name: str, store: Storage) -> list[SweepFile]:
+def find_ready_sweeps(name: str, store: Storage) -> list[SweepFile]:
     """Return the sweeps called NAME, newest first, or the one NAME-HASH. Raises InputError with the known ones."""
     store.download_sweeps_and_results()
     names = map_sweep_labels_to_names(store)
@@ -121,9 +121,9 @@ def load_manifests_by_name(name: str, store: Storage) -> list[SweepFile]:
             if (owner := read_lock_owner(store, file)) is None:
                 continue
             if process_identity.is_process_alive(owner) is False:
-                raise SweepInPreparation(f"sweep {file.stem} was interrupted while it was prepared; start it again")
+                raise SweepNotReady(f"sweep {file.stem} was interrupted while it was prepared; start it again")
             made = "; ".join(describe_shared_progress(store)) or "data, models, reference evaluations"
-            raise SweepInPreparation(f"sweep {file.stem} is still being prepared (being made in this storage: {made})")
+            raise SweepNotReady(f"sweep {file.stem} is still being prepared (being made in this storage: {made})")
     return find_sweeps_by_name(name, store)
 
 

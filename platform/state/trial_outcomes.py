@@ -100,7 +100,7 @@ def add_recorded_trials_to_plan(plan: Plan, store: Storage) -> Plan:
         with contextlib.suppress(ValidationError):  # of other custom methods than are here
             trial = Trial.model_validate(config)
             space = plan.spaces.get(trial.study())
-            if space and space.has_ranges and (found := space.remake_trial(trial)):
+            if space and space.has_ranges and (found := space.find_same_trial(trial)):
                 recorded.append(found)
     return replace(plan, trials=(*plan.trials, *recorded))
 

@@ -24,7 +24,7 @@ def print_verdicts_and_export_chosen(plan: Plan, store: Storage) -> None:
     """Say of each split, of splits in a row of the last one, what to ship; export the chosen trial or say why not."""
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
     splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
-    before = set(map(benchmarks.get_benchmark(name).split_unlearned_before, splits))
+    before = set(map(benchmarks.get_benchmark(name).find_preceding_split, splits))
     for split in (one for one in splits if one not in before):
         trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
         results = {key: store.result(key) or {} for key in trials}

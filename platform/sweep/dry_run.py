@@ -89,7 +89,7 @@ def _describe_steps(plan: Plan) -> str:
     counts = set()
     trials = {(trial.benchmark, trial.training): trial for trial in plan.trials if not trial.task_vector}
     for trial in trials.values():
-        points = costs.estimate_training_and_eval_text(plan.sweep, trial)[0].points
+        points = costs.estimate_row_sizes(plan.sweep, trial)[0].points
         if points is not None:
             counts.add(sampling.count_steps(trial.training, points))
     if not counts:
@@ -124,7 +124,7 @@ def _estimate_time(state: SweepState, store: Storage, slots: int) -> dict[str, A
     return {"gpu_hours": hours[0], "preparation_gpu_hours": hours[1], "seconds": left if state.number_to_run else None}
 
 
-def convert_plan_to_json(
+def describe_dry_run(
     state: SweepState, store: Storage, kept: str, slots: int, *, aside: int = 0, lacks: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the plan and what is done of it as JSON. `aside`: trials whose results `--new` sets aside."""
@@ -177,7 +177,7 @@ def forecast_disk_use(state: SweepState, store: Storage, choice: str, slots: int
     kept = max(kept, *Counter(trial.benchmark.split for trial in state.remaining if trial.earlier_trial_id).values(), 0)
     parts |= {"models made": missing * size * 4, "directions": vectors * size * 4, "weights": kept * weights}
     if plan.sweep.export:
-        before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_unlearned_before, plan.benchmarks))
+        before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).find_preceding_split, plan.benchmarks))
         source = model_files.read_stated_precision(typed_paths.expand_home(plan.trials[0].target.path))
         width = 4 if "fp32" in (source, resources.precision) else 2  # fp32 is rounded only where nothing is lost
         parts["exports"] = len(plan.benchmarks.keys() - before) * size * width

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from platform.schedule import ray_session
 from platform.schedule.ray_environment import resolve_ray_address
-from platform.schedule.studies import OptunaStudy, compute_goal_gains
+from platform.schedule.studies import OptunaStudy, orient_goals_of_result
 from platform.state import manifest
 from platform.state.limits import StartOptions, SweepStopper
 from platform.state.lock import call_periodically_in_thread
@@ -52,7 +52,7 @@ def run_sweep_on_ray(
         ray_session.wait_for_minimum_nodes(growth)
         ray_session.check_nodes_start_processes()
         look = partial(
-            ray_session.report_lost_head, ray.get_runtime_context().gcs_address, manifest.format_resume_command(command)
+            ray_session.watch_ray_head, ray.get_runtime_context().gcs_address, manifest.format_resume_command(command)
         )
         if not resolve_ray_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
             watch.enter_context(call_periodically_in_thread(look, ray_session.RAYLET_CHECK_SECONDS))
@@ -92,7 +92,7 @@ def run_trials_on_tune(
 ) -> None:
     """Run the trials that are left by Ray Tune, as far as the limits let them."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    ray_session.retry_trials_killed_for_memory()
+    ray_session.make_tune_retry_memory_kills()
     names = class_cache.ENV_VARS_TO_PROPAGATE
     names.difference_update(list(filter(SECRET_NAME_PATTERN.search, names)))  # Ray's log would hold their values
     plan, resources = state.plan, state.plan.sweep.resources
@@ -214,7 +214,7 @@ def make_trial_queue(state: SweepState, store: Storage, stopper: SweepStopper, s
     finished, search = {}, plan.sweep.search
     for trial in plan.trials:
         if (result := store.result(key := trial.id())) is not None:
-            finished[key] = compute_goal_gains(trial, result, search.goals)
+            finished[key] = orient_goals_of_result(trial, result, search.goals)
     unfinished = {*state.retried, *(key for trial in state.remaining if store.has_unfinished_run(key := trial.id()))}
     utilities = read_target_utilities(plan, store)
     studies = []

@@ -29,7 +29,7 @@ def main(
     if action != "sync":
         raise InputError(f"unknown action '{action}'; known: sync")
     store = open_storage(location)
-    count = sync_sweep_to_mlflow(manifest.load_manifests_by_name(name, store)[0], store)
+    count = sync_sweep_to_mlflow(manifest.find_ready_sweeps(name, store)[0], store)
     cli.print_line(f"{count} trials in {tracking_uri(store)}")
     return 0
 

@@ -77,7 +77,7 @@ def make_setting_type_adapter(path: str) -> TypeAdapter[Any]:
     return TypeAdapter(annotated[(field.annotation, *field.metadata, field)])
 
 
-def parse_axis_value(path: str, value: Any) -> Any:
+def validate_axis_value(path: str, value: Any) -> Any:
     """Return one value of an axis in its field's type. Raises ValueError that repeats it."""
     try:
         return make_setting_type_adapter(path).validate_python(value)
@@ -86,18 +86,18 @@ def parse_axis_value(path: str, value: Any) -> Any:
         raise ValueError(f"{path}: {' or '.join(words)} (got {value!r})") from error
 
 
-def parse_axis(path: str, axis: Any) -> Axis:
+def validate_axis(path: str, axis: Any) -> Axis:
     """Return an axis with its values in their field's type. Raises ValueError with field, value, what is accepted."""
     if path not in list_allowed_axis_paths():
         raise ValueError(f"{path} cannot be an axis; known: {', '.join(list_allowed_axis_paths())}")
     if isinstance(axis, Range):
-        ends = [parse_axis_value(path, end) for end in (axis.low, axis.high)]
+        ends = [validate_axis_value(path, end) for end in (axis.low, axis.high)]
         if any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
             raise ValueError(f"{path}: takes words, which have no range (got {axis}); write its values")
         return Range(*ends, log=axis.log) if all(isinstance(end, int) for end in ends) else axis
     if isinstance(axis, str) or not isinstance(axis, Sequence) or not axis:
         raise ValueError(f"{path}: write a tuple of values or Range(LOW, HIGH) (got {axis!r})")
-    return tuple(parse_axis_value(path, value) for value in axis)
+    return tuple(validate_axis_value(path, value) for value in axis)
 
 
 PAPER_GAMMA_GRID = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
@@ -235,7 +235,7 @@ class Sweep(FrozenSettings):
     def _check_axes(cls, axes: Any) -> dict[str, Axis]:
         if not isinstance(axes, Mapping) or "method" not in axes:
             raise ValueError('write a mapping of paths to values: {"method": ("npo",), "training.lr": (1e-5, 3e-5)}')
-        return {path: parse_axis(path, axis) for path, axis in {**DEFAULT_AXES, **axes}.items()}
+        return {path: validate_axis(path, axis) for path, axis in {**DEFAULT_AXES, **axes}.items()}
 
     @model_validator(mode="after")
     def _fill_splits(self) -> Self:

@@ -158,7 +158,7 @@ def check_ranks(lab: Lab) -> None:
 def compare_views(lab: Lab, store: Storage, watch: Watch) -> None:
     """Compare all views of what was done."""
     watch.note_results()
-    sweeps = sorted(manifest.load_manifests_by_name("tofu_tiny", store), key=lambda found: len(found.trials))
+    sweeps = sorted(manifest.find_ready_sweeps("tofu_tiny", store), key=lambda found: len(found.trials))
     require([len(found.trials) for found in sweeps] == [2, 9], f"the storage has other sweeps: {sweeps}")
     places = [None, ROOT / "runs" / "reports"]
     with lab.forward("ssh -NL 5000:/home/ubuntu/mlflow/socket ubuntu@$(ray get-head-ip cluster.yaml)", 5000) as address:

@@ -193,7 +193,7 @@ def rehearse_slurm(lab: Lab) -> None:
         resumed = (store.result(key) or {"training": {}})["training"].get("resumed_at")
         require(resumed, f"trial {key} went on from step {resumed}, not from a checkpoint")
     with step("every trial once, and as MLflow shows it"):
-        (sweep,) = manifest.load_manifests_by_name("tofu_tiny", store)
+        (sweep,) = manifest.find_ready_sweeps("tofu_tiny", store)
         judge.check_trials(store, sweep, watch, 9)
         judge.check_report(store, sweep.label, None)
         judge.check_mlflow(f"sqlite:///{place}/mlflow.db", store, sweep)

@@ -77,4 +77,4 @@ def orient_goal_values(name: str, metrics: Mapping[str, Any], goals: Sequence[Go
     goals = goals or get_benchmark(name).GOALS
     if any(metrics.get(goal.metric) is None for goal in goals):
         return None
-    return tuple(goal.make_higher_better(metrics[goal.metric]) for goal in goals)
+    return tuple(goal.orient_value(metrics[goal.metric]) for goal in goals)

@@ -40,7 +40,7 @@ class Goal:
     chance: float | None = None
     """What guessing reaches, where that is known: of questions with four answers a quarter."""
 
-    def make_higher_better(self, value: float) -> float:
+    def orient_value(self, value: float) -> float:
         """Return the value, turned so that more is better."""
         return value if self.best == "highest" else -value
 
@@ -59,7 +59,7 @@ class TrainingSize:
 
 
 @dataclass(frozen=True)
-class EvaluationTokens:
+class EvaluationSize:
     """How many tokens an evaluation reads, and how many it generates at most."""
 
     read: float = 0
@@ -103,7 +103,7 @@ class BenchmarkBase(ABC):
             raise InputError(f"benchmark.split: unknown split '{split}'; {suggest_name(split, self.SPLITS)}")
         return self.SPLITS[split]
 
-    def split_unlearned_before(self, split: str) -> str | None:
+    def find_preceding_split(self, split: str) -> str | None:
         """Return the split whose unlearned model this one goes on from; None: from the target model."""
         match = re.fullmatch(f"{self.SEQUENCE}([0-9]+)", split) if self.SEQUENCE else None
         before = int(match[1]) - 1 if match else 0
@@ -130,7 +130,7 @@ class BenchmarkBase(ABC):
     def check_rows(self, benchmark: Benchmark) -> None:
         """Raise InputError if folders do not hold what training and evaluation read. Leaves the hub alone."""
 
-    def warn_about_rows(self, benchmark: Benchmark) -> str | None:
+    def describe_odd_rows(self, benchmark: Benchmark) -> str | None:
         """Return what is odd in rows that can be used, None if nothing is. Leaves the hub alone."""
         return None
 
@@ -163,9 +163,9 @@ class BenchmarkBase(ABC):
     def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
         """Return roughly how much there is to train on, before a tokenizer has read it: for plans."""
 
-    def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
+    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         """Return roughly what an evaluation reads and generates, before a tokenizer has read it: for plans."""
-        return EvaluationTokens()
+        return EvaluationSize()
 
     @abstractmethod
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
@@ -220,7 +220,7 @@ class BenchmarkBase(ABC):
         """Return what an evaluation keeps beside its metrics, so that it can be a reference."""
         return {}
 
-    def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Any:
+    def parse_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Any:
         """Return the reference in a kept evaluation. Raises InputError, led by `where`, if it is of other rows."""
         raise InputError(f"{where}: {self.name} has no retain model to be measured against; leave it out")
 

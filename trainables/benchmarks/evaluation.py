@@ -96,7 +96,7 @@ def make_evaluation_document(benchmark: Benchmark, metrics: Metrics, records: Re
 def read_reference_evaluation(path: Path, benchmark: Benchmark, field: str = "--retain-evaluation") -> Any:
     """Return what metrics need of the retain model's kept evaluation. Raises InputError if it is of something else."""
     kept = atomic_files.read_json(path)
-    return benchmarks.get_benchmark(benchmark.name).read_reference(kept, benchmark, f"{field}: {path}")
+    return benchmarks.get_benchmark(benchmark.name).parse_reference(kept, benchmark, f"{field}: {path}")
 
 
 def find_model_problems(

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.benchmarks import base, measures, metrics
-from trainables.benchmarks.base import EvaluationTokens, Goal, Metrics, Records, Row, TrainingSize
+from trainables.benchmarks.base import EvaluationSize, Goal, Metrics, Records, Row, TrainingSize
 from trainables.common.errors import InputError, TrialDiverged
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
@@ -101,11 +101,11 @@ class MuseBenchmark(base.BenchmarkBase):
         times = int(part[1]) if part[:1] == ["scal"] else 1
         return TrainingSize(times * FORGET_CORPUS_TOKENS[corpus] // max_length, max_length, max_length)
 
-    def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
+    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         """Count 100 passages for each of VerbMem, KnowMem twice, with worked examples, and PrivLeak twice."""
         rows = min(100, benchmark.limit or 100)
         read = rows * (VERBMEM_PROMPT_TOKENS + 2 * KNOWMEM_PROMPT_TOKENS + 2 * PRIVLEAK_TEXT_TOKENS)
-        return EvaluationTokens(read, rows * (VERBMEM_ANSWER_TOKENS + 2 * KNOWMEM_ANSWER_TOKENS))
+        return EvaluationSize(read, rows * (VERBMEM_ANSWER_TOKENS + 2 * KNOWMEM_ANSWER_TOKENS))
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         forget, retain = (_load(benchmark, config) for config in self.data_configs(benchmark)[0])
@@ -142,7 +142,7 @@ class MuseBenchmark(base.BenchmarkBase):
         """Return the AUC that another model's PrivLeak is measured against, and a digest of the texts it is of."""
         return {AUC_FIELD: aggregate_metrics(records, benchmark)[AUC_FIELD], DIGEST_FIELD: hash_json(_texts(benchmark))}
 
-    def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> float:
+    def parse_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> float:
         """Return the retain model's AUC. Raises InputError if it is of another split, dialect or other texts."""
         kept = base.validate_reference_evaluation(kept, benchmark, where, ("split", "dialect"), DIGEST_FIELD)
         if kept[DIGEST_FIELD] != hash_json(_texts(benchmark)):

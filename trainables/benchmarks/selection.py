@@ -30,7 +30,7 @@ def make_candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Cand
     if metrics.get(goals[-1].metric) is None:
         return None
     known = [(goal, value) for goal in goals if (value := metrics.get(goal.metric)) is not None]
-    *removal, utility = (goal.make_higher_better(value) for goal, value in known)
+    *removal, utility = (goal.orient_value(value) for goal, value in known)
     return Candidate(key, mean(removal) if len(removal) == len(goals) - 1 else None, float(utility))
 
 

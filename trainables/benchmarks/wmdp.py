@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.benchmarks import base, lm_eval_adapter
-from trainables.benchmarks.base import EvaluationTokens, Goal, Metrics, Records, Row, TrainingSize
+from trainables.benchmarks.base import EvaluationSize, Goal, Metrics, Records, Row, TrainingSize
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Benchmark
@@ -83,10 +83,10 @@ class WmdpBenchmark(base.BenchmarkBase):
         """Return that most texts are longer than a row; how many there are is known when they are there."""
         return TrainingSize(None, max_length, max_length)
 
-    def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
+    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         limit = benchmark.limit or max(QUESTION_COUNTS)
         rows = [min(count, limit * parts) for count, parts in zip(QUESTION_COUNTS, SUBJECT_COUNTS, strict=True)]
-        return EvaluationTokens(QUESTION_TOKENS * (sum(rows) + rows[-1] * (benchmark.shots or 0)))
+        return EvaluationSize(QUESTION_TOKENS * (sum(rows) + rows[-1] * (benchmark.shots or 0)))
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         sides: dict[str, list[Row]] = {"forget": [], "retain": []}

@@ -16,7 +16,7 @@ from trainables.storage.folder_storage import Storage
 from trainables.training import model_files
 
 
-class AttackModelsAndBenchmark(NamedTuple):
+class AttackInputs(NamedTuple):
     """Models by their roles, and what they are measured on. `started`: when the trial was, if it is one's model."""
 
     models: dict[str, Model]
@@ -28,16 +28,16 @@ class AttackModelsAndBenchmark(NamedTuple):
 
 def make_attack_inputs_from_folders(
     model: str, target: str | None, retain: str | None, benchmark: Benchmark
-) -> AttackModelsAndBenchmark:
+) -> AttackInputs:
     """Return model folders or hub ids as what is attacked. Raises InputError."""
     if target is None:
         raise InputError("--target: name the model before unlearning, which the shares are of")
     given = {"model": (model, "ID|DIR"), "target": (target, "--target"), "retain": (retain, "--retain")}
     models = {role: _with_fingerprint(Model(path=place), field) for role, (place, field) in given.items() if place}
-    return AttackModelsAndBenchmark(models, benchmark, Resources())
+    return AttackInputs(models, benchmark, Resources())
 
 
-def make_attack_inputs_from_trial(trial_id: str, store: Storage) -> AttackModelsAndBenchmark:
+def make_attack_inputs_from_trial(trial_id: str, store: Storage) -> AttackInputs:
     """Return a trial whose weights are kept as what is attacked. Raises InputError."""
     from trainables.trial import setup
     from trainables.trial.export import model_folder
@@ -52,15 +52,15 @@ def make_attack_inputs_from_trial(trial_id: str, store: Storage) -> AttackModels
         models["retain"] = localize_paths(Model.model_validate(kept["model"]), store)
     precision = "fp32" if trial.task_vector else trial.resources.precision  # as the trial was evaluated
     resources = trial.resources.model_copy(update={"precision": precision})
-    return AttackModelsAndBenchmark(models, trial.benchmark, resources, trial_id, result["started"])
+    return AttackInputs(models, trial.benchmark, resources, trial_id, result["started"])
 
 
 def _with_fingerprint(model: Model, field: str) -> Model:
     return model.model_copy(update={"fingerprint": model_files.fingerprint_model(model, field)})
 
 
-def attack_models_and_keep_shares(
-    inputs: AttackModelsAndBenchmark,
+def attack_and_store_recoveries(
+    inputs: AttackInputs,
     names: Sequence[str],
     lr: float | None,
     seed: int,

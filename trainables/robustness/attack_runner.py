@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from trainables import benchmarks
 from trainables.benchmarks import Metrics, Records, Row, metrics
-from trainables.benchmarks.tofu import aggregates, rows, score_answers
+from trainables.benchmarks.tofu import aggregates, make_question_records, rows
 from trainables.common import provenance
 from trainables.common.errors import InputError, TrialDiverged, first_error_line, is_out_of_memory
 from trainables.common.fingerprints import hash_json
@@ -202,7 +202,7 @@ class AttackRunner:
         benchmark = self.benchmark.model_copy(update={"measures": ATTACK_MEASURES})
         words: dict[str, Any] = {"asked_rows": {"forget": asked}, "encoder": encoder}
         words["token_budget"] = choose_process_token_budget(self.resources, network)
-        return score_answers(network, encoder.tokenizer, benchmark, **words)
+        return make_question_records(network, encoder.tokenizer, benchmark, **words)
 
 
 def _measure(records: Records) -> Metrics:

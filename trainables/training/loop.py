@@ -198,7 +198,7 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPassR
         terms = [(NLL_TERM, task.retain, rows[part::parts])]
         loss, tokens = forward_backward.accumulate_gradient(engine, terms, task)
         if task.rectifier.needs_retain:
-            task.rectifier.update_average(engine.gradients())
+            task.rectifier.take_retain_gradient(engine.gradients())
         gradient = [each.clone() for each in engine.grad_shard()] if shared else None
         engine.clear_gradients()
         losses.append(loss)

@@ -34,7 +34,7 @@ UNGATED_MODEL_TYPES = ("phi", "gpt_neox", "gpt2", "opt")
 
 
 @dataclass(frozen=True)
-class MemoryStates:
+class ModelStates:
     """Bytes on one rank. `average`: of retain gradients, moving averages of them and those that are kept for a step."""
 
     weights: float
@@ -55,7 +55,7 @@ class PeakMemory:
     `buffers`: DeepSpeed's on a GPU. `process`: on a CPU, with the target model that it keeps for its next trials.
     """
 
-    states: MemoryStates
+    states: ModelStates
     process: float
     buffers: float
     activations: float
@@ -122,7 +122,7 @@ def parse_model_shape(settings: Mapping[str, Any]) -> ModelShape | None:
         return None
 
 
-def estimate_states(trial: Trial, parameters: int, trained: int, stage: int, *, several: bool = True) -> MemoryStates:
+def estimate_states(trial: Trial, parameters: int, trained: int, stage: int, *, several: bool = True) -> ModelStates:
     """Return the states of a model of `parameters`, of which `trained` have a gradient, with AdamW.
 
     From ZeRO 1 on ranks share the optimizer (two fp32 moments, an fp32 copy of the weights) and an fp32 gradient, which
@@ -143,7 +143,7 @@ def estimate_states(trial: Trial, parameters: int, trained: int, stage: int, *, 
     term = trial_has_retain_loss(trial)
     apart = "retain_multiplier" in needs or (term and trial.objective.retain_coefficient == "balanced")
     shared = (kept == 1 and term) or (kept <= 1 and apart)
-    return MemoryStates(
+    return ModelStates(
         weights=parameters * width / (resources.ranks if stage == 3 else 1),
         gradients=gradients,
         optimizer=copies * split,
@@ -185,7 +185,7 @@ def estimate_peak_memory(
     process = 0 if resources.gpus else CPU_PROCESS_BYTES + kept_target
     if method.strength is not None:  # weights, gradients, AdamW's moments and three vectors, in fp32
         part = 4 * shape.parameter_count / resources.ranks
-        held = MemoryStates(part, part, 2 * part, 3 * part, 0)
+        held = ModelStates(part, part, 2 * part, 3 * part, 0)
         moved = 4 * shape.parameter_count
         tokens = choose_evaluation_token_budget(resources, shape, 4, None if limit is None else limit - moved)
         left = max(0.0, moved + _evaluation_bytes(tokens, shape, 4) - held.total)

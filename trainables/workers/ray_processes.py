@@ -231,7 +231,7 @@ def attack_trial(trial_id: str, names: Sequence[str], lr: float | None, root: st
 
     store = open_storage_unchecked(root)
     inputs = attack_models.make_attack_inputs_from_trial(trial_id, store)
-    shares, _ = attack_models.attack_models_and_keep_shares(inputs, names, lr, 0, store)
+    shares, _ = attack_models.attack_and_store_recoveries(inputs, names, lr, 0, store)
     known = [row for row in shares if row["share"] is not None]
     if not known:
         return "attacked; hardly anything was removed" if shares else "no attack could be made"

@@ -11,7 +11,7 @@ from platform.plan.costs import estimate_device_rates
 from platform.plan.plan import Plan
 from search_spaces.backbones.published import LLAMA2_7B_CHAT
 from tests.support import small_sweep, tiny
-from trainables.benchmarks.base import EvaluationTokens
+from trainables.benchmarks.base import EvaluationSize
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Calibration, Model, ModelShape, Resources, TaskVector, Training
 from trainables.config.trial import Rectifier, Trial
@@ -196,16 +196,16 @@ def test_evaluation_by_hand() -> None:
         ((1 / 4 + 24) * once, trial(calibration=Calibration(targets=(0.8, 0.9)))),
         (wide, trial(method="tv", task_vector=TaskVector(strength=1.0))),
     ):
-        size = EvaluationTokens(1e6, 6400)
+        size = EvaluationSize(1e6, 6400)
         assert costs.estimate_evaluation_seconds(
             config, SEVEN, 200, size, estimate_device_rates(A100)
         ) == pytest.approx(expected)
 
 
 ROWS_160, OWN_ROWS, FORGET05 = (
-    EvaluationTokens(89600, 32000),
-    EvaluationTokens(4976, 9600),
-    EvaluationTokens(401520, 143400),
+    EvaluationSize(89600, 32000),
+    EvaluationSize(4976, 9600),
+    EvaluationSize(401520, 143400),
 )
 
 
@@ -224,7 +224,7 @@ def test_estimates_are_within_a_factor_of_one_and_a_half(
     shape: ModelShape,
     steps: int | None,
     text: tuple[int, float],
-    rows: EvaluationTokens,
+    rows: EvaluationSize,
     seconds: Any,
 ) -> None:
     """docs/LOG.md, 26 November, and docs/reproduction.md (processor seconds; the last trained 24 rows, of 64 here)."""

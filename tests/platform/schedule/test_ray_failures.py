@@ -42,7 +42,7 @@ def test_a_kill_by_the_memory_monitor_is_an_actors_death_with_its_cause(
 ) -> None:
     """Tune (Ray 2.60) would end the sweep with a traceback: it knows errors of actors and of tasks alone."""
     monkeypatch.setattr(actor_manager, "RayActorError", RayActorError)  # it is put back afterwards
-    ray_session.retry_trials_killed_for_memory()
+    ray_session.make_tune_retry_memory_kills()
     manager, ended = actor_manager.RayActorManager(FixedResourceManager()), []
     actor = manager.add_actor(object, {}, ResourceRequest([{"CPU": 1}]), on_error=lambda _, error: ended.append(error))
     monkeypatch.setattr(manager, "_cleanup_actor", lambda **actor: None)  # it was never started

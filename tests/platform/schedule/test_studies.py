@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ray.tune.search import Searcher
 
 from platform.plan.spaces import StudySpace
-from platform.schedule.studies import UTILITY_FLOOR_CONSTRAINT, OptunaStudy, compute_goal_gains
+from platform.schedule.studies import UTILITY_FLOOR_CONSTRAINT, OptunaStudy, orient_goals_of_result
 from platform.sweep.run_sweep_on_ray import FixedOrder, TrialQueue
 from search_spaces.schema.sweep import Axis, OptunaSearchSettings, Range
 from trainables import benchmarks
@@ -177,7 +177,7 @@ def test_with_halves_a_study_learns_from_the_rows_that_are_not_reported() -> Non
     studies = TrialQueue([OptunaStudy(space, [trial], 1, {})], {"storage": "store"})
     studies.take_result("t0", result) if studies.suggest("t0") else None
     assert studies.studies[0].study.trials[0].values == [-3.0, 0.4]
-    assert compute_goal_gains(trial, result) == (-3.0, 0.4)
+    assert orient_goals_of_result(trial, result) == (-3.0, 0.4)
 
 
 def test_a_search_may_have_other_goals() -> None:

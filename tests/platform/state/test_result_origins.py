@@ -99,7 +99,7 @@ def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage
     state = begin(small, store)
     manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
     assert (len(state.plan.trials), state.number_to_run) == (1, 6)
-    assert manifest.load_manifests_by_name(state.plan.name, store)[0].trials == ()
+    assert manifest.find_ready_sweeps(state.plan.name, store)[0].trials == ()
     space = state.plan.spaces["forget05/npo/gru"]
     done, running, outside = make(space, 3.333e-5), make(space, 2e-4), make(space, 5e-3)
     for trial in (done, running, outside):

@@ -177,7 +177,7 @@ def test_sweep_that_is_being_prepared_is_told_of(tmp_path: Path) -> None:
         done = invoke(status.main, name, "--storage", tmp_path)
         assert (done.exit_code, done.stdout[:44]) == (0, "sweep tiny-0a1b2c3d is still being prepared ")
     with pytest.raises(InputError, match="no sweep 'tin' in"):
-        manifest.load_manifests_by_name("tin", store)[0]
+        manifest.find_ready_sweeps("tin", store)[0]
     child = subprocess.Popen(["sleep", "0"])
     child.wait()
     owner = lock.make_lock_owner("sweep") | {"pid": child.pid}

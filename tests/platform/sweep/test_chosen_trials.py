@@ -76,7 +76,7 @@ def test_the_verdict_is_that_of_the_report_and_of_status(typed: list[str], tmp_p
     sentence = f"Ship {plan.label(plan.trials[0])}: said 0.100, utility 0.460."
     assert said(plan, store) == f"verdict: {sentence} Its model: somewhere"
     assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of a start of sweep {plan.name}: ")
-    (sweep,) = manifest.load_manifests_by_name("own", store)
+    (sweep,) = manifest.find_ready_sweeps("own", store)
     assert collect_sweep_status(sweep, store)["verdicts"] == {"own": sentence}
     lead, export, *_ = (report.build_report("own", store) / "tables/verdict.md").read_text().splitlines()
     assert lead.startswith(f"Ship trial {plan.trials[0].id()} (")
@@ -107,7 +107,7 @@ def test_status_tells_that_none_is_chosen_and_the_end_what_to_type(typed: list[s
     unknown = {"forget_said_any": 0.1, "utility": None}
     plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.4), (0.3, 0.4), metrics=unknown)
     manifest.write_manifest(read_sweep_state(plan, store), store, "python -m platform.sweep own")
-    told = collect_sweep_status(manifest.load_manifests_by_name("own", store)[0], store)["verdicts"]["own"]
+    told = collect_sweep_status(manifest.find_ready_sweeps("own", store)[0], store)["verdicts"]["own"]
     assert told.startswith("No verdict: no utility could be measured")
     key, several = plan.trials[1].id(), "python -m platform.sweep own --set seed=0,1"
     assert finish.suggest_next_command(plan, several, store).startswith("docs/own.md says which settings decide most ")

@@ -104,7 +104,7 @@ def test_more_seeds_of_a_finished_sweep_need_no_resume(command: Typed, store: St
     finish(store, runs[-1].plan.trials)
     start(*command, "--strategy", "paper", "--seeds", "0,1")
     assert {trial.seed for trial in runs[-1].remaining} == {1}
-    assert len(manifest.load_manifests_by_name("tofu_tiny", store)[0].trials) == 2 * 20 - 1  # TV has one seed
+    assert len(manifest.find_ready_sweeps("tofu_tiny", store)[0].trials) == 2 * 20 - 1  # TV has one seed
 
 
 def test_spent_budget_of_optuna_is_no_unfinished_sweep(command: Typed, store: Storage, runs: Runs) -> None:
@@ -113,10 +113,10 @@ def test_spent_budget_of_optuna_is_no_unfinished_sweep(command: Typed, store: St
     for trials in runs[-1].plan.group_trials_by_study().values():
         finish(store, trials[:2])
     meant = sum(min(2, len(trials)) for trials in runs[-1].plan.group_trials_by_study().values())
-    assert manifest.load_manifests_by_name("tofu_tiny", store)[0].planned_trials == meant < len(runs[-1].plan.trials)
+    assert manifest.find_ready_sweeps("tofu_tiny", store)[0].planned_trials == meant < len(runs[-1].plan.trials)
     start(*optuna)
     assert len(runs) == 2
-    assert manifest.load_manifests_by_name("tofu_tiny", store)[0].planned_trials == meant
+    assert manifest.find_ready_sweeps("tofu_tiny", store)[0].planned_trials == meant
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

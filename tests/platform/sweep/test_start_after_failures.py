@@ -146,4 +146,4 @@ def test_a_sweep_file_that_cannot_be_read_or_is_of_another_format_is_refused(end
     assert f"error: {path} is of a storage of format 1, and this version reads and writes" in refuse(*command)
     path.unlink()
     assert in_process(*command, "--resume").exit_code == 0
-    assert manifest.load_manifests_by_name("tofu_tiny", store)[0].trials == tuple(trial.id() for trial in plan.trials)
+    assert manifest.find_ready_sweeps("tofu_tiny", store)[0].trials == tuple(trial.id() for trial in plan.trials)

@@ -109,12 +109,12 @@ def test_every_record_equals_a_naive_one(data: Path, dialect: Any) -> None:
     removed = -found["verbmem_f"], -found["knowmem_f"]  # type: ignore[operator]
     assert benchmarks.orient_goal_values("muse", found) == (*removed, found["knowmem_r"])
     kept = evaluation.make_evaluation_document(benchmark, found, records)
-    assert MUSE.read_reference(kept, benchmark, "here") == found["privleak_auc"]
+    assert MUSE.parse_reference(kept, benchmark, "here") == found["privleak_auc"]
     (other,) = {*DIALECTS} - {dialect}
     with pytest.raises(InputError, match=f"was made with dialect '{dialect}', this evaluation has '{other}'"):
-        MUSE.read_reference(kept, on(data, other, limit=2), "here")
+        MUSE.parse_reference(kept, on(data, other, limit=2), "here")
     with pytest.raises(InputError, match="was made on other texts"):
-        MUSE.read_reference(kept, on(data, dialect), "here")
+        MUSE.parse_reference(kept, on(data, dialect), "here")
 
 
 # Numbers from scores; no model and no rows

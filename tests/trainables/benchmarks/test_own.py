@@ -127,7 +127,7 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     target = evaluation.make_evaluation_document(benchmark, found, records)
     target |= {"mmlu": 2 * target["mmlu"], "wmdp_bio": min(0.1, target["wmdp_bio"])}
     with pytest.raises(InputError, match=r"^F was made with tasks '\[\]', this evaluation has "):
-        OWN.read_reference(evaluation.make_evaluation_document(on(files), *measured), benchmark, "F")
+        OWN.parse_reference(evaluation.make_evaluation_document(on(files), *measured), benchmark, "F")
     utility = kept_answers.compute_kept_utility(found, target, benchmark.tasks)
     assert utility == pytest.approx(metrics.harmonic_mean([1.0, 0.5, 1.0])), "at most 1"
     target |= {"mmlu": 1.0, "wmdp_bio": 0.05}

@@ -109,7 +109,7 @@ def test_an_evaluation_of_a_model_that_knows_its_rows(
     for changed in (generated, lambda *given, scored, **more: generated(*given, **more)):
         monkeypatch.setattr(generation, "generate_texts", changed)
         with PassCounter(model) as counted:
-            records = tofu.score_answers(model, tokenizer, benchmark, token_budget=700)
+            records = tofu.make_question_records(model, tokenizer, benchmark, token_budget=700)
         steps.append(sum(rows for rows, tokens in counted.passes if tokens == 1))
         texts.append([record["generation"] for record in records])
     assert texts[0] == texts[1]

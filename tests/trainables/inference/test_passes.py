@@ -71,7 +71,7 @@ def test_rows_are_encoded_once_in_a_process(taught: Any, trained_inputs: Any, mo
     def evaluate(on: Benchmark) -> Any:
         again, other = model_files.load_model_and_tokenizer(Model(path=str(trained_inputs.target)))
         assert other is not tokenizer
-        return tofu.score_answers(again, other, on, token_budget=4096)
+        return tofu.make_question_records(again, other, on, token_budget=4096)
 
     assert evaluate(known) == evaluate(known)
     assert calls["encode"] == 1

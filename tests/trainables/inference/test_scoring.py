@@ -26,7 +26,7 @@ def batched(request: Any, trial_inputs: Any) -> dict[str, Any]:
         few = {task: found[:6] for task, found in tofu.rows.read_evaluation_rows(benchmark).items()}
         few["forget"][1] = few["forget"][1] | {"answer": few["forget"][1]["answer"] * 40}
         patch.setattr(tofu.rows, "read_evaluation_rows", lambda _: few)
-        records = tofu.score_answers(network, tokenizer, benchmark, token_budget=700)
+        records = tofu.make_question_records(network, tokenizer, benchmark, token_budget=700)
     asked = [row for found in few.values() for row in found]
     return {"network": network, "tokenizer": tokenizer, "records": records, "asked": asked, "kind": request.param}
 

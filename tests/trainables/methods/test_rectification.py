@@ -63,7 +63,7 @@ def alone(value: torch.Tensor) -> torch.Tensor:
 def apply(pair: Pair, tau: float | None = None) -> tuple[Array, Outcome]:
     """The rectified gradient, with the retain gradient itself as the average."""
     rectifier = GRU(gamma=None, tau=tau)
-    rectifier.update_average(pair.retain)
+    rectifier.take_retain_gradient(pair.retain)
     gradient = [part.clone() for part in pair.gradient]
     outcome = rectifier.apply(gradient, alone)
     return whole(gradient), outcome
@@ -136,7 +136,7 @@ def test_moving_average_is_its_closed_form(gamma: float | None) -> None:
     gradients = [[part.bfloat16() for part in normal(seed, (4, 6)).retain] for seed in range(7)]
     for gradient in gradients:
         handed = [part.clone() for part in gradient]
-        rectifier.update_average(handed)
+        rectifier.take_retain_gradient(handed)
         for part in handed:
             part.zero_()
     assert all(part.dtype == torch.float32 for part in rectifier.average)

@@ -36,7 +36,7 @@ def small(draw: st.DrawFn) -> tuple[Parts, list[Parts]]:
 def apply(name: str, gradient: Parts, retain: list[Parts]) -> tuple[np.ndarray, Outcome]:
     rectifier = rectifiers.find_rectifier_class(name)(parts=len(retain))
     for one in retain:
-        rectifier.update_average(one)
+        rectifier.take_retain_gradient(one)
     changed = [part.clone() for part in gradient]
     outcome = rectifier.apply(changed, alone)
     return whole(changed), outcome
@@ -126,7 +126,7 @@ def test_the_next_steps_gradients_replace_those_of_the_last() -> None:
     gradient, retain = normal(6, 4)
     rectifier = rectifiers.find_rectifier_class("gem")(parts=2)
     for one in retain:
-        rectifier.update_average(one)
+        rectifier.take_retain_gradient(one)
         for part in one:
             part.mul_(1)  # what it keeps is its own
     assert rectifier.state() == []
@@ -134,7 +134,7 @@ def test_the_next_steps_gradients_replace_those_of_the_last() -> None:
     rectifier.apply(changed, alone)
     assert whole(changed) == pytest.approx(apply("gem", gradient, retain[2:])[0])
     retain[3][0][0] = math.nan
-    rectifier.update_average(retain[2])
-    rectifier.update_average(retain[3])
+    rectifier.take_retain_gradient(retain[2])
+    rectifier.take_retain_gradient(retain[3])
     with pytest.raises(FloatingPointError, match="retain gradient is nan"):
         rectifier.apply(changed, alone)

@@ -56,7 +56,7 @@ def rectified(
 ) -> tuple[torch.Tensor, rectifiers.Outcome]:
     """What GRU with gamma None makes of a full-batch gradient."""
     rectifier = rectifiers.GRU(None, tau)
-    rectifier.update_average([retain])
+    rectifier.take_retain_gradient([retain])
     changed = gradient.clone()
     return changed, rectifier.apply([changed], lambda value: value)
 

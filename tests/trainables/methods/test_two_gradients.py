@@ -109,7 +109,7 @@ def clip(vector: Vector) -> Vector:
 def apply(name: str, pair: Pair, gamma: float | None = None, **settings: Any) -> tuple[Vector, Outcome]:
     scope = {"scope": "global"} if name in BY_TENSOR else {}
     rectifier = rectifiers.find_rectifier_class(name)(gamma, **scope | settings)
-    rectifier.update_average(pair.retain)
+    rectifier.take_retain_gradient(pair.retain)
     cuts = [[(number, 0, part.numel())] for number, part in enumerate(pair.gradient)]
     rectifier.segments = TensorSegments(len(cuts), cuts)
     gradient = [part.clone() for part in pair.gradient]
@@ -200,7 +200,7 @@ def test_gu_disentangles_what_adam_makes_of_the_gradients() -> None:
     pair = normal(14, (40, 60))
     moments = torch.rand(100, generator=torch.Generator().manual_seed(1)) ** 4 * 1e-3
     rectifier = rectifiers.find_rectifier_class("gu")()
-    rectifier.update_average(pair.retain)
+    rectifier.take_retain_gradient(pair.retain)
     rectifier.metric = AdamSecondMoments(list(moments.split([10, 0, 75, 15])), 1e-4)
     gradient = [part.clone() for part in pair.gradient]
     rectifier.apply(gradient, alone)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support import tiny
 from tests.support.starts import invoke
 from trainables import stress
-from trainables.benchmarks.tofu import rows, score_answers
+from trainables.benchmarks.tofu import make_question_records, rows
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.data.conversations import make_encoder
 from trainables.data.templates import TEMPLATES
@@ -105,7 +105,7 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
     after = " [/INST]Sure, here is the answer: "
     encoder = replace(make_encoder("llama2", tokenizer), template=replace(TEMPLATES["llama2"], after=after))
     words: dict[str, Any] = {"asked_rows": asked, "encoder": encoder, "token_budget": 700}
-    found = score_answers(network, tokenizer, benchmark, **words)
+    found = make_question_records(network, tokenizer, benchmark, **words)
     probs = [torch.tensor(-row["answer_loss"] / row["answer_tokens"]).exp().item() for row in found]
     assert model["prefix"]["points"]["0"]["prob"] == pytest.approx(sum(probs) / 6, rel=1e-5)
     loaded: list[str] = []

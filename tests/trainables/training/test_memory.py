@@ -29,7 +29,7 @@ def trial(ranks: int, method: Any = "ga", rectifier: Any = "gru", **resources: A
     )
 
 
-def states(stage: int, ranks: int, trained: int = SEVEN, **changed: Any) -> memory.MemoryStates:
+def states(stage: int, ranks: int, trained: int = SEVEN, **changed: Any) -> memory.ModelStates:
     return memory.estimate_states(trial(ranks, **changed), SEVEN, trained, stage)
 
 

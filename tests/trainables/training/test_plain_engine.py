@@ -93,7 +93,7 @@ def test_what_is_combined_is_what_the_rule_writes(name: str, gamma: float | None
             noise = torch.randn(runner.weights.shape, generator=torch.Generator().manual_seed(step))
             retain = [part.neg() + part.std() * noise for part in runner.gradients()]  # in conflict
             if rule.needs_retain:
-                rule.update_average(retain)
+                rule.take_retain_gradient(retain)
         written = rules[0].apply(engines[0].grad_shard(), engines[0].sum_over_shards)
         gradient = engines[1].gradients()
         found = rules[1].decide(*shard_dot_products(gradient, rules[1].average or gradient).tolist())

@@ -135,9 +135,9 @@ def test_what_is_observed_changes_nothing_and_is_the_angle_before_and_after(rows
 
 def test_retain_gradient_that_is_not_finite_stops_as_diverged(rows: dict[str, Any]) -> None:
     class Spoiled(rectifiers.GRU):
-        def update_average(self, retain: rectifiers.Shard) -> None:
+        def take_retain_gradient(self, retain: rectifiers.Shard) -> None:
             retain[0].view(-1)[0] = math.nan
-            super().update_average(retain)
+            super().take_retain_gradient(retain)
 
     with pytest.raises(TrialDiverged, match="averaged retain gradient is nan at step 1") as stopped:
         train(rows, reference.Settings("ga", "gru", lr=1e-3), steps=1, rectifier=Spoiled(0.8, None))

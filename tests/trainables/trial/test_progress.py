@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from platform.state import lock
-from platform.state.manifest import load_manifests_by_name
+from platform.state.manifest import find_ready_sweeps
 from tests.support.interrupted import configuration
 from trainables.common import process_identity
 from trainables.common.errors import InputError
@@ -77,5 +77,5 @@ def test_what_trials_share_is_told_of_while_it_is_made(store: Storage) -> None:
         atomic_files.write_json(ended, (atomic_files.read_json(making.path) or {}) | far)
         made = r"\(being made in this storage: the model for full: training, step 2/8, for \d+ s, about \d+ s left\)"
         with pytest.raises(InputError, match=rf"^sweep tiny-0a1b2c3d is still being prepared {made}$"):
-            load_manifests_by_name("tiny", store)[0]
+            find_ready_sweeps("tiny", store)[0]
     assert progress.describe_shared_progress(store) == []

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.benchmarks import base, lm_eval_adapter
-from trainables.benchmarks.base import EvaluationTokens, Examples, Goal, Metrics, Records, Row, TrainingSize
+from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, TrainingSize
 from trainables.benchmarks.own import kept_answers, row_files, row_scores
 from trainables.benchmarks.own.kept_answers import TARGET_SCORES_FIELD
 from trainables.benchmarks.own.model_answers import ANSWER_TOKENS, ANSWERS_PART, TRAINED_TOKENS, use_model_answers
@@ -77,7 +77,7 @@ class OwnBenchmark(base.BenchmarkBase):
         """Raise InputError with all that is wrong in the files; `fingerprint` looks for the folders of tasks."""
         row_files.check_row_files(benchmark)
 
-    def warn_about_rows(self, benchmark: Benchmark) -> str | None:
+    def describe_odd_rows(self, benchmark: Benchmark) -> str | None:
         measured = row_files.read_evaluation_rows(benchmark)
         sets = [rows[: benchmark.limit] for name in kept_answers.SETS_TO_KEEP if (rows := measured[name])]
         few = min((len(rows) for rows in sets if not rows[0].is_text), default=math.inf)  # a text has many blocks
@@ -148,7 +148,7 @@ class OwnBenchmark(base.BenchmarkBase):
         both = [*forget, *retain]
         return TrainingSize(len(forget), sum(both) / len(both), max(both), exact)
 
-    def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
+    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         """Bound what is read and, but for hold-out rows, generated of each set; what tasks ask is not counted."""
         read = generated = 0
         for name, rows in row_files.read_evaluation_rows(benchmark).items():
@@ -160,7 +160,7 @@ class OwnBenchmark(base.BenchmarkBase):
                 ways = 3 + max(len(row.paraphrases) for row in rows) if row_scores.is_forget_set(name) else 1
                 generated += items * row_scores.compute_generation_limit(longest) * ways
                 read += items * max(lengths, default=0) * ways  # the prompts
-        return EvaluationTokens(read, generated)
+        return EvaluationSize(read, generated)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         """Return the files' rows without what is not trained on."""
@@ -259,7 +259,7 @@ class OwnBenchmark(base.BenchmarkBase):
     def make_reference_document(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
         return {TARGET_SCORES_FIELD: kept_answers.list_target_scores(records)}
 
-    def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Any:
+    def parse_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Any:
         """Return the target model's evaluation. Raises InputError if it is of other rows."""
         return base.validate_reference_evaluation(kept, benchmark, where, REFERENCE_MATCH_FIELDS, TARGET_SCORES_FIELD)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from trainables.benchmarks import base, measures, metrics
-from trainables.benchmarks.base import EvaluationTokens, Goal, Metrics, Records, Row, TrainingSize
+from trainables.benchmarks.base import EvaluationSize, Goal, Metrics, Records, Row, TrainingSize
 from trainables.benchmarks.measures import HOLDOUT_SET
 from trainables.benchmarks.tofu import aggregates, rows
 from trainables.benchmarks.tofu.aggregates import Reference
@@ -51,7 +51,7 @@ class TofuBenchmark(base.BenchmarkBase):
 
     def data_configs(self, benchmark: Benchmark) -> tuple[tuple[str, ...], tuple[str, ...]]:
         training = benchmark.split, f"retain{100 - rows.parse_forget_percentage(benchmark.split):02d}"
-        return training, tuple(rows.evaluation_configs_by_task(benchmark).values())
+        return training, tuple(rows.map_tasks_to_configs(benchmark).values())
 
     def check_settings(self, benchmark: Benchmark) -> None:
         super().check_settings(benchmark)
@@ -66,13 +66,13 @@ class TofuBenchmark(base.BenchmarkBase):
             hint = suggest_name(benchmark.split, rows.PUBLISHED_SPLITS)
             raise InputError(f"benchmark.split: {benchmark.data} has no '{benchmark.split}'; {hint}")
 
-    def warn_about_rows(self, benchmark: Benchmark) -> str | None:
-        if rows.needs_holdout(benchmark) and HOLDOUT_SET not in rows.evaluation_configs_by_task(benchmark):
+    def describe_odd_rows(self, benchmark: Benchmark) -> str | None:
+        if rows.needs_holdout(benchmark) and HOLDOUT_SET not in rows.map_tasks_to_configs(benchmark):
             return f"benchmark.measures: {benchmark.data} has no hold-out rows (holdoutNN), so membership is left out"
         return None
 
     def fingerprint_shared_rows(self, benchmark: Benchmark) -> str:
-        tasks = rows.evaluation_configs_by_task(benchmark)
+        tasks = rows.map_tasks_to_configs(benchmark)
         shared = [config for task, config in tasks.items() if task not in ("forget", HOLDOUT_SET)]
         return raw_rows.fingerprint_data_source(benchmark.data, shared, benchmark.revision)
 
@@ -81,11 +81,11 @@ class TofuBenchmark(base.BenchmarkBase):
         points = len(self.training_rows(benchmark)[0]) if here else points
         return TrainingSize(points, min(MEAN_ROW_TOKENS, max_length), min(MAX_ROW_TOKENS, max_length), exact=here)
 
-    def evaluation_size(self, benchmark: Benchmark) -> EvaluationTokens:
+    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         limit = min(filter(None, (rows.RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
         sizes = (self.training_size(benchmark, MEAN_ROW_TOKENS).points or 0, *OTHER_TASK_ROWS)
         count = sum(size if limit is None else min(size, limit) for size in sizes)
-        return EvaluationTokens(count * ANSWERS_PER_ROW * MEAN_ROW_TOKENS, count * MAX_GENERATED_TOKENS)
+        return EvaluationSize(count * ANSWERS_PER_ROW * MEAN_ROW_TOKENS, count * MAX_GENERATED_TOKENS)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         forget, retain = (
@@ -103,7 +103,7 @@ class TofuBenchmark(base.BenchmarkBase):
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: Reference | None, *, token_budget: int
     ) -> tuple[Metrics, Records]:
-        records = score_answers(network, tokenizer, benchmark, reference, token_budget=token_budget)
+        records = make_question_records(network, tokenizer, benchmark, reference, token_budget=token_budget)
         return _metrics(benchmark, records, reference), records
 
     def half_metrics(self, benchmark: Benchmark, half: Records, reference: Reference | None, which: int) -> Metrics:
@@ -129,7 +129,7 @@ class TofuBenchmark(base.BenchmarkBase):
             }
         return part
 
-    def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Reference:
+    def parse_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Reference:
         """Return what the retain model gave. Raises InputError if split, dialect, template or rows differ."""
         asked = rows.read_evaluation_rows(benchmark)
         if kept and isinstance(kept.get("forget_truth_ratio"), dict):  # a TOFU_EVAL.json
@@ -160,7 +160,7 @@ def _digest(asked: Sequence[Row]) -> str:
     return hash_json([[row["question"], row["answer"]] for row in asked])
 
 
-def score_answers(
+def make_question_records(
     network: Any,
     tokenizer: Any,
     benchmark: Benchmark,

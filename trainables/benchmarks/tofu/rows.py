@@ -58,7 +58,7 @@ def needs_holdout(benchmark: Benchmark) -> bool:
     return any(measure.membership for measure in measures.list_requested_measures(benchmark).values())
 
 
-def evaluation_configs_by_task(benchmark: Benchmark) -> dict[str, str]:
+def map_tasks_to_configs(benchmark: Benchmark) -> dict[str, str]:
     """Return the data configuration of each evaluation task, hold-out rows last where membership is asked for."""
     found = {"forget": f"{benchmark.split}_perturbed"} | {task: f"{task}_perturbed" for task in ("retain", *FACT_TASKS)}
     if not needs_holdout(benchmark):
@@ -75,7 +75,7 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     limit = min(filter(None, (RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
     loaded = {}
     columns_of = {HOLDOUT_SET: PLAIN_COLUMNS} | dict.fromkeys(FACT_TASKS, GENERAL_COLUMNS)
-    for task, config in evaluation_configs_by_task(benchmark).items():
+    for task, config in map_tasks_to_configs(benchmark).items():
         columns = columns_of.get(task, (*GENERAL_COLUMNS, "paraphrased_answer"))
         loaded[task] = raw_rows.load_rows(benchmark.data, config, columns, benchmark.revision)[:limit]
         for number, row in enumerate(loaded[task], 1):

@@ -76,11 +76,11 @@ class Rectifier(Protocol):
     """The part that the training loop calls; a published one is made with `gamma` and `tau`, in this order."""
 
     needs_retain: bool = False
-    """A retain pass comes first each step, and its gradient is handed to `update_average`."""
+    """A retain pass comes first each step, and its gradient is handed to `take_retain_gradient`."""
     adds_retain: bool = False
     """The result holds the retain gradient, so that an objective with retain terms would count them twice."""
     parts: int = 1
-    """The retain pass is taken in so many, each on a part of the rows: `update_average` is called for each."""
+    """The retain pass is taken in so many, each on a part of the rows: `take_retain_gradient` is called for each."""
     by_tensor: bool = False
     """It decides for each tensor, and finds those of the shard in `segments`."""
     segments: TensorSegments | None = None
@@ -98,7 +98,7 @@ class Rectifier(Protocol):
         if "decide" in vars(cls) or "apply" in vars(cls):
             cls.combines = "decide" in vars(cls)
 
-    def update_average(self, retain: Shard) -> None:
+    def take_retain_gradient(self, retain: Shard) -> None:
         """Take the retain gradient of this step."""
 
     def decide(self, dot: float, average_square: float, square: float) -> GradientMixture:

@@ -23,7 +23,7 @@ class MovingAverageRectifier(Rectifier):
         self.tau = tau
         self.average: Shard = []
 
-    def update_average(self, retain: Shard) -> None:
+    def take_retain_gradient(self, retain: Shard) -> None:
         if not self.average:
             self.average = [torch.zeros_like(part, dtype=torch.float32) for part in retain]
         for mean, part in zip(self.average, retain, strict=True):

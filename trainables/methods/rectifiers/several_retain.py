@@ -20,7 +20,7 @@ class SeveralRetainRectifier(Rectifier):
         self.parts = parts
         self.retain: list[list[torch.Tensor]] = []
 
-    def update_average(self, retain: Shard) -> None:
+    def take_retain_gradient(self, retain: Shard) -> None:
         if len(self.retain) == self.parts:
             self.retain.clear()
         self.retain.append([part.to(torch.float32, copy=True) for part in retain])
