@@ -115,6 +115,7 @@ def test_two_sweeps_fill_the_papers_tables_and_its_figure(tmp_path: Path) -> Non
         "tofu_phi: No verdict on GRU yet: that takes 3 seeds, and here is 1 seed. So far FQ is better in 2 of 2" in page
     )
     assert "<h3>Table 2. TOFU: methods" in page
+    assert "tofu_phi: Every number is one seed" in page
 
 
 def test_other_sweeps_of_one_benchmark_stand_side_by_side_and_those_of_two_apart(tmp_path: Path) -> None:

@@ -119,6 +119,16 @@ def test_spent_budget_of_optuna_is_no_unfinished_sweep(command: Typed, store: St
     assert manifest.find_ready_sweeps("tofu_tiny", store)[0].planned_trials == meant
 
 
+def test_a_search_that_goes_on_in_part_forgets_none_of_the_rest(command: Typed, store: Storage, runs: Runs) -> None:
+    optuna = [*command, "--strategy", "optuna", "--trials", 2]
+    start(*optuna)
+    meant = manifest.find_ready_sweeps("tofu_tiny", store)[0].planned_trials
+    start(*optuna, "--only", "method=ga", "--only", "rectifier.name=none", "--resume")
+    assert runs[-1].number_to_run < meant
+    (sweep,) = manifest.find_ready_sweeps("tofu_tiny", store)
+    assert (sweep.planned_trials, len(sweep.unfinished)) == (meant, 2)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_prints_the_command_that_goes_on(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int

@@ -15,7 +15,8 @@ from sklearn.metrics import roc_auc_score
 
 from tests.support.starts import invoke
 from trainables import evaluate
-from trainables.benchmarks import evaluation, tofu
+from trainables.benchmarks import evaluation, metrics, tofu
+from trainables.benchmarks.tofu import TofuBenchmark, aggregates
 from trainables.config.settings import Benchmark, Model
 from trainables.storage import atomic_files
 from trainables.training import model_files
@@ -51,6 +52,16 @@ def data(trained_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def on(data: Path, **changes: Any) -> Benchmark:
     settings = {"data": str(data), "split": SPLIT, "dialect": "open-unlearning", "measures": ("all",)}
     return Benchmark.model_validate(settings | changes)
+
+
+def test_a_quick_look_is_held_against_as_many_rows(data: Path, trained_inputs: Any) -> None:
+    network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(trained_inputs.target)))
+    reference = aggregates.Reference(np.linspace(0.1, 2.0, ROWS))
+    asked = on(data, measures=())
+    found, records = TofuBenchmark().measure_some_rows(network, tokenizer, asked, reference, token_budget=8192, most=4)
+    ratios = aggregates.truth_ratios(records, "forget", aggregates.EPSILON_BY_DIALECT["open-unlearning"])
+    assert len(ratios) == 4
+    assert found["forget_quality"] == metrics.forget_quality(ratios, reference.ratios[:4])["forget_quality"]
 
 
 def close(value: Any) -> Any:

@@ -6,9 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from trainables.common import cli
+from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Training
 from trainables.config.shared_artifacts import ModelRecipe, evaluation_id
-from trainables.config.trial import Trial
+from trainables.config.trial import Trial, check_trial_runnable
 
 FIXED: dict[str, Any] = {
     "method": "npo",
@@ -55,6 +56,16 @@ def test_observing_is_in_the_id_of_what_it_stops_alone() -> None:
     assert Trial.model_validate(shared).id() == GOLDEN
     stopped = [{"training": FIXED["training"] | {"stop_above": 8.0}, **more} for more in ({}, {"observe": 5})]
     assert len({Trial.model_validate(shared | {"observe": None} | one).id() for one in stopped}) == 2
+
+
+@pytest.mark.parametrize("more", [{"method": "pdu"}, {"objective": {"retain_coefficient": "balanced"}}, {"observe": 5}])
+def test_a_retain_loss_that_is_measured_anyway_may_stop_a_trial(more: dict[str, Any]) -> None:
+    """In the pass of the dual, of the balanced weight, and of observe; without one of these nothing is measured."""
+    stopped = FIXED | {"method": "gd", "rectifier": {"name": "none"}, "observe": None}
+    stopped |= {"training": FIXED["training"] | {"stop_above": 8.0}}
+    check_trial_runnable(Trial.model_validate(stopped | more))
+    with pytest.raises(InputError, match="no retain loss is measured"):
+        check_trial_runnable(Trial.model_validate(stopped))
 
 
 SAME: dict[str, Any] = {

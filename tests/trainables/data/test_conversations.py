@@ -1,6 +1,7 @@
 """Prompt, answer and end of a conversation against transformers' own `apply_chat_template`, for many templates."""
 
 import traceback
+from dataclasses import replace
 from datetime import datetime as clock
 from typing import Any
 
@@ -342,6 +343,14 @@ def test_what_the_template_writes_before_an_answer_is_not_said() -> None:
     for most in range(example.answer_start, example.answer_start + example.lead + 1):
         with pytest.raises(InputError, match="no token of the answer is left"):
             encoder.encode([("Who?", "In.")], max_length=most)
+
+
+@chat
+@families
+def test_what_begins_an_answer_is_asked_as_it_is_scored(name: str, kind: str) -> None:
+    encoder = replace(make_encoder("chat", tokenizer_of(name, kind)), prefix="The answer is")
+    (asked,), (scored,) = encoder.encode_prompts(["Who?"]), encoder.encode([("Who?", " Ada.")], max_length=LONG)
+    assert encoder.layout.dropped or scored.input_ids[: scored.answer_start] == asked
 
 
 def test_white_space_is_no_end_of_a_turn() -> None:

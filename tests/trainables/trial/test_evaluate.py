@@ -65,6 +65,7 @@ def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: 
     assert {name: kept[name] for name in again} == again
     assert kept["forget_rows"] == 15 == len(retain["forget_truth_ratios"])
     assert {value for name, value in retain.items() if name.startswith("forget_quality")} == {None}
+    assert_refused(run(rows=tmp_path / "out.json"), "--output, --rows and --retain-evaluation: give each its own file")
 
 
 @pytest.mark.parametrize(
@@ -94,6 +95,9 @@ def spoiled(trial_inputs: Any, folder: Path, config: str, text: str | None) -> P
 def test_bad_rows_and_an_incomplete_model_are_told(trial_inputs: Any, run: Run, tmp_path: Path) -> None:
     data = spoiled(trial_inputs, tmp_path / "rows", "forget25_perturbed", '{"question": "a", "answer": "b"}')
     assert_refused(run(data=data), "benchmark.data: row 1 of forget25_perturbed in", "its columns: question, answer")
+    row = {"question": "a", "answer": "b", "paraphrased_answer": "c", "perturbed_answer": "d"}
+    data = spoiled(trial_inputs, tmp_path / "texts", "forget25_perturbed", json.dumps(row))
+    assert_refused(run(data=data), "benchmark.data: row 1 of forget25_perturbed: write texts, as many in each pert")
     data = spoiled(trial_inputs, tmp_path / "none", "retain_perturbed", None)
     assert_refused(run(data=data), "benchmark.data: ", "has no retain_perturbed.json, .jsonl or .parquet; it has")
     shutil.copytree(trial_inputs.target, tmp_path / "model")
