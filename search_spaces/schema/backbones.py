@@ -34,14 +34,17 @@ class Backbone(FrozenSettings):
         return dict(self.published).get(role) if self.corpus in (None, split.split("_")[0]) else None
 
 
+def make_tofu_finetuning(lr: float) -> Training:
+    """Return TOFU's fine-tuning: five epochs of batches of 32, AdamW, linear schedule after an epoch of warm-up."""
+    return Training(lr=lr, epochs=5, batch_size=32, schedule="linear", warmup_steps=125, weight_decay=0.01)
+
+
 def make_tofu_backbone(path: str, *, lr: float = 1e-5, open_unlearning: bool = False, **settings: Any) -> Backbone:
     """Return a backbone called as its base on the hub, unlearned, and fine-tuned by TOFU's recipe, at this rate.
 
-    The recipe: five epochs of batches of 32, AdamW, linear schedule after an epoch of warm-up.
     `open_unlearning`: the target and retain models for TOFU are those that open-unlearning's authors published.
     """
     name, roles = path.rpartition("/")[2], ("full", "retain90", "retain95", "retain99") if open_unlearning else ()
     published = tuple((role, Model(path=f"open-unlearning/tofu_{name}_{role}")) for role in roles)
-    recipe = Training(lr=lr, epochs=5, batch_size=32, schedule="linear", warmup_steps=125, weight_decay=0.01)
-    fixed = {"name": name, "base": Model(path=path), "lr": lr, "published": published, "finetuning": recipe}
-    return Backbone.model_validate(fixed | settings)
+    fixed = {"name": name, "base": Model(path=path), "lr": lr, "published": published}
+    return Backbone.model_validate(fixed | {"finetuning": make_tofu_finetuning(lr)} | settings)
