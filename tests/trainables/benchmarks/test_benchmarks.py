@@ -12,15 +12,10 @@ from trainables.config.settings import Benchmark, Model
 from trainables.config.types import list_benchmark_names
 
 
-@pytest.mark.parametrize(
-    ("length", "said"), [(4096, ["training.max_length=4096: target has 2048 positions"]), (2048, [])]
-)
+@pytest.mark.parametrize(("length", "said"), [(193, ["training.max_length=193: target has 192 positions"]), (192, [])])
 def test_texts_are_no_longer_than_a_models_positions(trial_inputs: Any, length: int, said: list[str]) -> None:
-    asked, model = (
-        Benchmark(name="muse", data="muse-bench/MUSE-News", split="news"),
-        Model(path=str(trial_inputs.target)),
-    )
-    problems, _ = evaluation.find_model_problems(asked, model, "target", length)
+    asked = Benchmark(name="muse", data="muse-bench/MUSE-News", split="news")
+    problems, _ = evaluation.find_model_problems(asked, Model(path=str(trial_inputs.target)), "target", length)
     assert [problem.partition(";")[0] for problem in problems] == said
 
 
