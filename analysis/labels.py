@@ -90,7 +90,7 @@ def takes_setting(rectifier: str, setting: str) -> bool:
     return rectifier in RECTIFIERS and setting in RECTIFIERS[rectifier].takes
 
 
-def describe_settings(row: Mapping[Any, Any]) -> dict[str, str]:
+def format_settings(row: Mapping[Any, Any]) -> dict[str, str]:
     """Return Method, gamma, tau and strength of a trial or setting as texts: `none` where set so, a dash elsewhere."""
     method, rectifier = row["method"], row["rectifier"]
     if pd.isna(method):

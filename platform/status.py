@@ -69,7 +69,7 @@ def collect_sweep_status(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     running = alive[True]
     outcomes = Counter(result["status"] for result in results.values())
     failed = sum(outcomes[name] for name in FAILED_STATUSES if name != LOST)
-    total = sweep.planned_trials
+    total = sweep.planned_trial_count
     done = len(results) - failed - outcomes[LOST]
     left = max(0, total - done - failed - len(running))
     counts = {"total": total, "done": done, "running": len(running), "failed": failed, "left": left}

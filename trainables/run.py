@@ -54,7 +54,7 @@ def main(
     if store.has_result(trial.id()):
         status = (store.result(trial.id()) or {}).get("status", "damaged")
         raise InputError(f"CONFIG: trial {trial.id()} has a result already ({status}) in {folder}; {other}")
-    for event in TrialRun(trial, store, keep_weights=True).run_events():
+    for event in TrialRun(trial, store, keep_weights=True).run_and_yield_events():
         if event["phase"] == "training":
             cli.print_line(f"step {event['step']}/{event['steps']} loss {event['entry']['loss']:.4f}")
         elif event["phase"] == "done":

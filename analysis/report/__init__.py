@@ -76,7 +76,7 @@ def _write_single(results: SweepResults, sweep: SweepFile, folder: Path, both: b
     points, goals, main = tabulate_tradeoff(results), results.goals, _write_main_table(results, folder)
     words = {"x": goal_axis_title(goals.removal_goal), "y": goal_axis_title(goals.retention)}
     tradeoff = save_picture(folder, "tradeoff", "tradeoff", draw_tradeoff(points, results.rule), points, **words)
-    ship, before_after, rows = answers.write_own_rows_parts(results, folder)
+    ship, before_after, rows = answers.write_own_rows_sections(results, folder)
     best = [] if ship else [verdict.describe_recommended_methods(results)]
     answer = [*filter(None, [*ship, verdict.describe_verdict(comparison)])]
     lead, below = (answer, [*filter(None, best)]) if answer else (best, [])

@@ -41,7 +41,7 @@ DARK_CSS = (
 """The picture's colours where a person's screen is dark: lightness turned round, hues kept."""
 
 
-def write_own_rows_parts(results: SweepResults, folder: Path) -> tuple[list[str], list[PrintedTable], list[Section]]:
+def write_own_rows_sections(results: SweepResults, folder: Path) -> tuple[list[str], list[PrintedTable], list[Section]]:
     """Write tables/forget_rows.csv; return what to ship, its table and the rows it still says; all may be empty."""
     store, runs = results.store, results.runs.loc[evaluated(results.runs)]
     if results.goals.benchmark != "own" or runs.empty:

@@ -77,7 +77,7 @@ class SweepResults:
     @cached_property
     def chosen_trials(self) -> pd.DataFrame:
         """Return the evaluated trials, one row for each seed, of the chosen settings, in table order."""
-        kept = evaluated(self.runs) & is_reported(self.runs, self.rule)
+        kept = evaluated(self.runs) & mark_reported_trials(self.runs, self.rule)
         kept &= self.runs["configuration"].isin(self.chosen["configuration"])
         return sort_by_study(self.runs.loc[kept].sort_values("seed", kind="stable"))
 
@@ -139,7 +139,7 @@ class SweepResults:
             rows = rows.set_axis([*SETTING_COLUMNS, *stats], axis=1)
             measured.append(rows.assign(metric=metric, n=rows["n"].fillna(0)))
         mixtures = (
-            tabulate_uwc_mixtures(runs.loc[is_reported(runs, self.rule)])
+            tabulate_uwc_mixtures(runs.loc[mark_reported_trials(runs, self.rule)])
             .merge(runs[["id", "configuration"]], on="id")
             .drop(columns="id")
         )
@@ -207,7 +207,7 @@ def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def is_reported(runs: pd.DataFrame, rule: Selection) -> pd.Series:
+def mark_reported_trials(runs: pd.DataFrame, rule: Selection) -> pd.Series:
     """Return which trials are reported: all, but for those of `Selection.seeds` where their setting ran with others."""
     fresh = ~runs["seed"].isin(rule.seeds)
     again = set(runs.loc[fresh & evaluated(runs), "configuration"].dropna())
@@ -217,7 +217,7 @@ def is_reported(runs: pd.DataFrame, rule: Selection) -> pd.Series:
 def average_settings_over_seeds(runs: pd.DataFrame, rule: Selection) -> pd.DataFrame:
     """Return one row for each configuration: mean, sd (n - 1) and n over the seeds of its trials that have a utility.
 
-    What is shown is averaged over the trials of `is_reported`, what the rule goes by over its own seeds,
+    What is shown is averaged over the trials of `mark_reported_trials`, what the rule goes by over its own seeds,
     where any trial has one. `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status,
     `seeds` lists those used.
     """
@@ -228,7 +228,7 @@ def average_settings_over_seeds(runs: pd.DataFrame, rule: Selection) -> pd.DataF
     averages = average_over_seeds({str(key): _candidates(trials) for key, trials in counting.groupby("configuration")})
     choice = pd.DataFrame(averages, columns=["key", "removal", "utility"]).set_index("key").astype(float)
     choice.columns = CHOICE_VALUE_COLUMNS
-    reported = is_reported(runs, rule)
+    reported = mark_reported_trials(runs, rule)
     runs, able = runs.loc[reported], able & reported
     shown = list(dict.fromkeys([*goals.metrics, goals.removal_goal.metric]))
     stats = {"": "mean", "_sd": "std", "_n": "count"}

@@ -9,8 +9,8 @@ from analysis.labels import (
     DASH,
     Goals,
     describe_method,
-    describe_settings,
     format_forget_split,
+    format_settings,
     join_names,
     method_label,
 )
@@ -52,7 +52,7 @@ def tabulate_chosen_settings(results: SweepResults) -> pd.DataFrame:
         rows.append(
             {
                 "Split": row["split"],
-                **describe_settings(row),
+                **format_settings(row),
                 **{column: str(member[column]) for column in other},
                 "Seeds": row["seeds"],
                 "n of planned": f"{row['n']} of {row['planned']}",
@@ -94,7 +94,7 @@ def tabulate_retrain_noise(noise: pd.DataFrame) -> pd.DataFrame:
 def tabulate_seeds(results: SweepResults) -> pd.DataFrame:
     rows = []
     for row in results.chosen_values.to_dict("records"):
-        line = {"Split": format_forget_split(row["split"]), **describe_settings(row), "Seed": f"{row['seed']:g}"}
+        line = {"Split": format_forget_split(row["split"]), **format_settings(row), "Seed": f"{row['seed']:g}"}
         for goal in results.goals.all_goals:
             line[goal.short] = format_number(row[goal.metric])
             if goal.metric == "forget_quality":
@@ -144,7 +144,7 @@ def tabulate_unusable_trials(results: SweepResults) -> pd.DataFrame:
             {
                 "Trial": trial["id"],
                 "Split": format_configuration_value(trial["split"]),
-                **describe_settings(trial),
+                **format_settings(trial),
                 "Seed": format_configuration_value(trial["seed"]),
                 "Status": trial["status"].replace("_", " "),
                 "Cause": cause,

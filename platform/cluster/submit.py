@@ -25,7 +25,7 @@ from platform.schedule.ray_environment import RAY_TOKEN_FILE
 from platform.state.manifest import format_resume_command, format_sweep_command
 from trainables.common import cli
 from trainables.common.deadlines import ANSWER_TIMEOUT, START_TIMEOUT, call_within
-from trainables.common.errors import InputError, last_line_of_text
+from trainables.common.errors import InputError, extract_last_line
 from trainables.common.redaction import redact
 
 REPOSITORY_ON_CLUSTER = "~/unlearning"
@@ -98,7 +98,7 @@ def _create_rayjob(file: ClusterFile, name: str, arguments: Sequence[str]) -> in
     command = [*kubectl, "create", "--filename=-", "--output=name"]
     done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, check=False)
     if done.returncode:
-        raise InputError(f"--cluster: kubectl: {last_line_of_text(done.stderr, 'it failed')}")
+        raise InputError(f"--cluster: kubectl: {extract_last_line(done.stderr, 'it failed')}")
     made, typed = done.stdout.strip(), shlex.join(kubectl)
     cluster = f"$({typed} get {made} --output jsonpath={{.status.rayClusterName}})"
     cli.print_line(f"submitted {made}, which goes on without this machine")
@@ -137,7 +137,7 @@ def open_job_client(place: str) -> Iterator[Any]:
                 except (OSError, RuntimeError) as error:
                     if ended or time.monotonic() > deadline:
                         output.seek(0)
-                        why = last_line_of_text(output.read() if ended else str(error))
+                        why = extract_last_line(output.read() if ended else str(error))
                         hint = f"is it up (ray up {place}), and is Ray running on its head?"
                         raise InputError(f"--cluster: no job server answers at '{place}' ({why}); {hint}") from None
                     time.sleep(0.5)
@@ -185,7 +185,7 @@ def _fetch_report(place: str, log: str) -> None:
     command = [*RAY_COMMAND, "rsync-down", place, f"{remote}/", f"{local.absolute()}/"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
-        cli.print_line(f"the report was not fetched: {last_line_of_text(done.stderr or done.stdout)}", error=True)
+        cli.print_line(f"the report was not fetched: {extract_last_line(done.stderr or done.stdout)}", error=True)
     else:
         cli.print_line(f"fetched: {local / 'index.html'}", error=True)
 

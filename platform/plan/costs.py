@@ -19,7 +19,7 @@ from trainables.benchmarks.own import model_answers, row_files
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
 from trainables.config.settings import KV_CACHE_FACTOR, ModelShape, Resources, Training
-from trainables.config.shared_artifacts import ModelRecipe, make_direction_recipe
+from trainables.config.shared_artifacts import ModelRecipe, make_task_vector_recipe
 from trainables.config.trial import Trial
 from trainables.training import memory, sampling
 
@@ -158,7 +158,7 @@ def estimate_evaluation_seconds(
         part = 1.0
         if rows := trial.selection.rows:  # a look reads these alone
             few = trial.benchmark.model_copy(update={"limit": min(rows, trial.benchmark.limit or rows)})
-            part = benchmarks.get_benchmark(few.name).evaluation_size(few).read / max(1.0, size.read)
+            part = benchmarks.get_benchmark(few.name).estimate_evaluation_size(few).read / max(1.0, size.read)
         count += part * ((sampling.count_steps(trial.training, points) - 1) // trial.training.eval_every) / shared
     budget = resources.evaluation_tokens or (memory.MAX_PASS_TOKENS if resources.gpus else memory.CPU_PASS_TOKENS)
     operations = 2 * shape.parameter_count / rates[precision]
@@ -174,7 +174,7 @@ def estimate_row_sizes(sweep: Sweep, trial: Trial) -> tuple[TrainingSize, Evalua
     """Return how much text a trial trains on and an evaluation reads; of authors that a sweep invents, too."""
     benchmark, training = trial.benchmark, trial.training
     kind, made = benchmarks.get_benchmark(benchmark.name), sweep.fictional
-    text, asked = kind.training_size(benchmark, training.max_length), kind.evaluation_size(benchmark)
+    text, asked = kind.training_size(benchmark, training.max_length), kind.estimate_evaluation_size(benchmark)
     if text.points is None and training.max_steps is not None:
         return replace(text, points=training.max_steps * training.batch_size), asked
     if made is None or not benchmark.is_fictional:
@@ -198,7 +198,7 @@ def estimate_seconds_of_all_trials(plan: Plan, shape: ModelShape) -> float | Non
         if text.points is None:
             return None
         rows = plan.needs[trial.study()].micro_batch
-        made = make_direction_recipe(trial)  # trials that differ by their strength alone share it
+        made = make_task_vector_recipe(trial)  # trials that differ by their strength alone share it
         key = made.id() if made else trial.id()
         if key not in trained:
             trained.add(key)

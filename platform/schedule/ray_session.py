@@ -23,7 +23,7 @@ from platform.schedule.capacity import AutoscalerLimits
 from platform.schedule.ray_environment import LOCAL_RAY, RAY_ENVIRONMENT_DEFAULTS, resolve_ray_address
 from trainables.common import cli, provenance
 from trainables.common.deadlines import ANSWER_TIMEOUT, CONNECT_TIMEOUT, NOTICE_SECONDS, START_TIMEOUT, call_within
-from trainables.common.errors import InputError, last_line_of_error
+from trainables.common.errors import InputError, extract_last_error_line
 from trainables.config.settings import Resources
 
 BOOTSTRAP_FILE = Path("~/ray_bootstrap_config.yaml")
@@ -118,7 +118,7 @@ def check_nodes_start_processes() -> None:
         try:
             ray.get(one)
         except ray.exceptions.RayError as error:
-            bad[hosts[one]] = f" ({last_line_of_error(error)})"
+            bad[hosts[one]] = f" ({extract_last_error_line(error)})"
     if bad:
         problem = f"no process started within {START_TIMEOUT:.0f} s on {', '.join(map(''.join, bad.items()))}"
         if len(bad) == len(hosts):

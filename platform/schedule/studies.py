@@ -79,7 +79,7 @@ class OptunaParameterSpace:
                 point[path] = value if axis.has_whole_numbers else min(max(short, axis.low), axis.high)
         return point
 
-    def grid_distance(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
+    def compute_grid_distance(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
         """Return how many values of their axes lie between two points of a grid; of words 1 between any two."""
         apart = {path: abs(one[path] - other[path]) for path in other}
         return sum(min(n, 1) if isinstance(self.distributions[path], Unordered) else n for path, n in apart.items())
@@ -146,7 +146,7 @@ class OptunaStudy:
         else:  # Optuna's proposal, or the nearest point that was not asked before: the first one of several
             proposed = self.study.ask(self.parameters.distributions)
             places = {one: self.parameters.encode(trial) for one, trial in self.trials.items() if one not in self.asked}
-            key = min(places, key=lambda one: self.parameters.grid_distance(places[one], proposed.params))
+            key = min(places, key=lambda one: self.parameters.compute_grid_distance(places[one], proposed.params))
             if places[key] != proposed.params:
                 self.study.tell(proposed, state=OPTUNA_FAILED_STATE)
                 proposed = self._enqueue(key)

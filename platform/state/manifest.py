@@ -43,7 +43,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     budget = len(trials)
     if plan.strategy == "optuna":  # a study ends at its budget, most points are never run
         budget = sum(store.result(key) is not None for key in trials) + state.number_to_run
-        budget = max(budget, earlier.planned_trials if earlier and plan.left_out else 0)
+        budget = max(budget, earlier.planned_trial_count if earlier and plan.left_out else 0)
     made = {(ref.split, ref.role) for ref in plan.references}
     kept = [ref for ref in earlier.references if (ref.split, ref.role) not in made] if earlier else []
     rule, searched = plan.sweep.selection, earlier is not None and earlier.selection.halves
@@ -84,7 +84,7 @@ def _list_unfinished(earlier: SweepFile | None, command: str, plan: Plan, store:
     others = [key for key in earlier.trials if key not in planned] if earlier else []
     begun = all((store.result(key) or {"status": LOST})["status"] != LOST for key in others)
     not_begun = plan.strategy == "optuna" and bool(plan.left_out)  # of studies that this start leaves out
-    if earlier is None or (begun and not (not_begun and len(earlier.trials) < earlier.planned_trials)):
+    if earlier is None or (begun and not (not_begun and len(earlier.trials) < earlier.planned_trial_count)):
         return (command,)
     before = earlier.unfinished or (earlier.command,)
     return before if planned <= set(earlier.trials) else (*before, command)

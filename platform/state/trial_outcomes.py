@@ -16,7 +16,7 @@ from trainables.benchmarks import selection
 from trainables.common import fingerprints, provenance
 from trainables.common.wording import format_count
 from trainables.config.settings import Resources
-from trainables.config.shared_artifacts import TaskVectorRecipe, make_direction_recipe
+from trainables.config.shared_artifacts import TaskVectorRecipe, make_task_vector_recipe
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
 from trainables.storage.file_names import CONFIG, EVALUATED_STATUSES, FAILED_STATUSES, LOST, RESULT
@@ -64,7 +64,7 @@ class SweepState:
     @cached_property
     def directions(self) -> list[TaskVectorRecipe]:
         """The directions that the trials that are left move along, each once; one from a trial's model makes itself."""
-        found = [make_direction_recipe(trial) for trial in self.remaining if trial.earlier_trial_id is None]
+        found = [make_task_vector_recipe(trial) for trial in self.remaining if trial.earlier_trial_id is None]
         return list({made.id(): made for made in found if made is not None}.values())
 
     def warning(self) -> str | None:

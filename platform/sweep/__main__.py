@@ -201,7 +201,7 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: StartOpt
     listed = earlier.trials if earlier else [key for key in (trial.id() for trial in plan.trials) if key in unreadable]
     gone = unreadable | set(state.retried)
     missing = [key for key in listed if key in gone or not store.has_result(key)]
-    planned = earlier.planned_trials if earlier else len(listed)
+    planned = earlier.planned_trial_count if earlier else len(listed)
     lacking = planned - len(listed) + len(missing)  # of an Optuna study more or fewer trials may be listed
     if lacking > 0 and state.number_to_run and not (options.resume or options.retry_failed):
         named = f" ({', '.join(map(str, state.damaged))} cannot be read)" if state.damaged else ""

@@ -10,7 +10,7 @@ from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.benchmarks.selection import choose_and_judge_trial
 from trainables.common.cli import print_line
-from trainables.common.errors import last_line_of_error
+from trainables.common.errors import extract_last_error_line
 from trainables.config.settings import Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
 from trainables.robustness import attacks
@@ -85,7 +85,7 @@ def attack_chosen_trials(plan: Plan, store: Storage) -> None:
             try:
                 print_line(f"{shown}: {ray.get(task)}")
             except ray.exceptions.RayError as error:
-                print_line(f"{shown} ({trial.id()}): not attacked: {last_line_of_error(error)}")
+                print_line(f"{shown} ({trial.id()}): not attacked: {extract_last_error_line(error)}")
 
 
 def list_trials_to_attack(plan: Plan, store: Storage) -> list[Trial]:

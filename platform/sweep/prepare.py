@@ -16,7 +16,7 @@ from trainables.benchmarks import selection
 from trainables.benchmarks.own import kept_answers
 from trainables.benchmarks.own.row_files import are_model_answers_ready
 from trainables.common.cli import print_line
-from trainables.common.errors import last_line_of_error
+from trainables.common.errors import extract_last_error_line
 from trainables.common.wording import format_duration
 from trainables.config.method_tables import METHODS
 from trainables.data import fictional
@@ -81,7 +81,7 @@ def _make_evaluations(plan: Plan, store: Storage) -> None:
         except ray.exceptions.RayError as error:
             if role != "baseline":
                 raise
-            why = last_line_of_error(error)
+            why = extract_last_error_line(error)
             print_line(f"warning: the baseline model is not evaluated, the trials run without it: {why}")
 
 
@@ -111,7 +111,7 @@ def _warn_of_weak_targets(plan: Plan, store: Storage) -> None:
 def _make_directions(state: SweepState, store: Storage, strategy: str) -> None:
     """Make one direction for all strengths; where one cannot be made, the trials that need it fail."""
     plan, resources = state.plan, state.plan.sweep.resources
-    make: Any = ray.remote(shared_artifacts.ensure_shared_direction)
+    make: Any = ray.remote(shared_artifacts.ensure_shared_task_vector)
     make = make.options(num_cpus=resources.cpus, num_gpus=min(1, resources.gpus))
     started: list[Callable[[], object]] = []
     for direction in state.directions:
@@ -125,7 +125,7 @@ def _make_directions(state: SweepState, store: Storage, strategy: str) -> None:
         print_line(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
         given = (direction, store.location, resources, rows)
         if resources.ranks > 1:
-            run, name = partial(shared_artifacts.ensure_shared_direction, *given), f"direction-{direction.id()}"
+            run, name = partial(shared_artifacts.ensure_shared_task_vector, *given), f"direction-{direction.id()}"
             started.append(partial(ray_processes.run_on_ranks, name, store, run, resources, strategy))
         else:
             started.append(partial(ray.get, make.remote(*given)))
@@ -134,4 +134,4 @@ def _make_directions(state: SweepState, store: Storage, strategy: str) -> None:
             with call_periodically_in_thread(lambda: print_line("directions are being made"), PROGRESS_PRINT_SECONDS):
                 finish()
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
-            print_line(f"no direction: {last_line_of_error(error)}")
+            print_line(f"no direction: {extract_last_error_line(error)}")

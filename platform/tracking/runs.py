@@ -126,7 +126,7 @@ class SweepMlflowRuns:
                 self.client.set_tag(run.info.run_id, "checkpoint", kept)
         ends = [run.info.end_time for run in self.runs.values() if run.info.end_time]
         done = counts["total"] - counts["missing"] - counts[LOST]
-        status = "KILLED" if done < self.sweep.planned_trials else "FINISHED"
+        status = "KILLED" if done < self.sweep.planned_trial_count else "FINISHED"
         self.client.set_terminated(self.parent, status, max(ends, default=_milliseconds(self.sweep.created)))
 
     def log_report(self) -> None:

@@ -48,7 +48,7 @@ def swept(
     planned = small_sweep.plan_named("own", place, *chosen, strategy="paper")
     small_sweep.evaluate_references(planned, place)
     for trial in planned.trials:
-        list(TrialRun(trial, place, keep_weights=True).run_events())
+        list(TrialRun(trial, place, keep_weights=True).run_and_yield_events())
     words = type_settings(chosen)
     done = join("own", *words, "--strategy", "paper", "--storage", place.root)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -56,9 +56,9 @@ def swept(place: Path, join: RunModule) -> Swept:
     planned = small_sweep.plan_named("own", store, *given, strategy="paper")
     small_sweep.evaluate_references(planned, store)
     first, second, _ = planned.trials
-    list(TrialRun(first, store, keep_weights=True).run_events())
+    list(TrialRun(first, store, keep_weights=True).run_and_yield_events())
     done = read_json(store.trial(first.id()) / "result.json")
-    for event in TrialRun(second, store, keep_weights=True).run_events():
+    for event in TrialRun(second, store, keep_weights=True).run_and_yield_events():
         if event["phase"] == "training":
             break
     said = join("own", *type_settings(given), "--strategy", "paper", "--storage", store.root, "--resume")

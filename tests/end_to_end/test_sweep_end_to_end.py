@@ -142,7 +142,7 @@ def test_a_killed_trial_goes_on_and_is_that_of_a_process_without_ray_bit_for_bit
     cold = Storage(tmp_path)
     for result in reversed(started.results().values()):  # GRU's first
         trial = Trial.model_validate(result["config"])
-        list(TrialRun(trial, cold).run_events())
+        list(TrialRun(trial, cold).run_and_yield_events())
         same(started.store, cold, trial, kept=False)
 
 

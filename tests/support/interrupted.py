@@ -37,7 +37,7 @@ def finish(
     """Run a trial, or begin one and drop it after some steps."""
     store = Storage(folder)
     found: dict[str, Any] = {}
-    for event in TrialRun(config, store, keep_weights=keep).run_events():
+    for event in TrialRun(config, store, keep_weights=keep).run_and_yield_events():
         if event["phase"] == "training" and event["step"] == stop_after:
             break
         found = event

@@ -14,7 +14,7 @@ from trainables.config.shared_artifacts import TaskVectorRecipe
 from trainables.storage.opening import open_storage
 from trainables.training import model_files
 from trainables.training.runtime import prepare_process
-from trainables.trial.direction_files import ensure_direction
+from trainables.trial.direction_files import ensure_task_vector
 
 TOFU = tofu.TofuBenchmark()
 
@@ -34,7 +34,7 @@ def recipe(trial_inputs: Any, **changes: Any) -> TaskVectorRecipe:
 def make(direction: TaskVectorRecipe, place: Path, micro_batch: int | None = None) -> dict[str, torch.Tensor]:
     """The direction's tensors, made in this process."""
     prepare_process(Resources(), 0)
-    folder = ensure_direction(direction, open_storage(str(place)), micro_batch)
+    folder = ensure_task_vector(direction, open_storage(str(place)), micro_batch)
     return load_file(folder / "direction.safetensors")
 
 

@@ -162,7 +162,7 @@ def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     store = open_storage_unchecked(job["storage"])
     store.fetch_trial(wanted.id())
     dist.barrier()
-    events = TrialRun(wanted, store, keep_weights=True).run_events()
+    events = TrialRun(wanted, store, keep_weights=True).run_and_yield_events()
     for event in events:
         if event["phase"] == "training" and event["step"] == job.get("stop_after"):
             del events

@@ -113,7 +113,7 @@ class BenchmarkBase(ABC):
         """Return the role of the retain model of a split, such as `retain95`; None: there is no retain model."""
         return None
 
-    def data_configs(self, benchmark: Benchmark) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def list_data_configs(self, benchmark: Benchmark) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the configurations of the data set that training reads, and those that an evaluation reads."""
         return (), ()
 
@@ -151,7 +151,7 @@ class BenchmarkBase(ABC):
 
         Without `training`: what an evaluation reads.
         """
-        trained, evaluated = self.data_configs(benchmark)
+        trained, evaluated = self.list_data_configs(benchmark)
         configs = (*trained, *evaluated) if training else evaluated
         return raw_rows.fingerprint_data_source(benchmark.data, configs, benchmark.revision)
 
@@ -163,7 +163,7 @@ class BenchmarkBase(ABC):
     def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
         """Return roughly how much there is to train on, before a tokenizer has read it: for plans."""
 
-    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
+    def estimate_evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         """Return roughly what an evaluation reads and generates, before a tokenizer has read it: for plans."""
         return EvaluationSize()
 

@@ -181,7 +181,7 @@ def _primary_metric(result: Mapping[str, Any]) -> list[str]:
     return (ACCURACY_FIELD if ACCURACY_FIELD in names else names[0]).split(",")
 
 
-def mean_score_of_task(task: str, records: Records) -> float | None:
+def compute_mean_task_score(task: str, records: Records) -> float | None:
     """Return a task's metric from records of some of its questions; None where it is no mean over them."""
     # of MMLU its subjects, and not mmlu_pro's, whose names begin alike
     members = set(_definitions(MMLU_DEFINITIONS_FOLDER).all_subtasks) if task == MMLU else {task}

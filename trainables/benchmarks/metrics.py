@@ -38,7 +38,7 @@ def truth_ratio(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
     return np.exp(np.clip(correct - wrong.mean(axis=1), -MAX_EXPONENT, MAX_EXPONENT))
 
 
-def right_answer_shares(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
+def compute_right_answer_shares(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
     """Return the right answer's share among all options, P / (P + sum_j P_j): (n,), (n, k) -> (n,)."""
     if guard:
         right = np.exp(-correct)

@@ -86,14 +86,14 @@ class MuseBenchmark(base.BenchmarkBase):
     def retain_role(self, split: str) -> str | None:
         return "retain"
 
-    def data_configs(self, benchmark: Benchmark) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def list_data_configs(self, benchmark: Benchmark) -> tuple[tuple[str, ...], tuple[str, ...]]:
         forget = "/forget_".join(benchmark.split.split("_")[1:]) or FORGET_TEXT_CONFIG
         questions = (name for config in KNOWMEM_CONFIGS.values() for name in (config, f"{config}_icl"))
         return (forget, RETAIN_TEXT_CONFIG), (VERBMEM_CONFIG, *questions, *PRIVLEAK_SETS.values())
 
     def check_rows(self, benchmark: Benchmark) -> None:
         if raw_rows.check_if_local_folder(benchmark.data):
-            for config in chain(*self.data_configs(benchmark)):
+            for config in chain(*self.list_data_configs(benchmark)):
                 _load(benchmark, config)
 
     def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
@@ -101,14 +101,14 @@ class MuseBenchmark(base.BenchmarkBase):
         times = int(part[1]) if part[:1] == ["scal"] else 1
         return TrainingSize(times * FORGET_CORPUS_TOKENS[corpus] // max_length, max_length, max_length)
 
-    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
+    def estimate_evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         """Count 100 passages for each of VerbMem, KnowMem twice, with worked examples, and PrivLeak twice."""
         rows = min(100, benchmark.limit or 100)
         read = rows * (VERBMEM_PROMPT_TOKENS + 2 * KNOWMEM_PROMPT_TOKENS + 2 * PRIVLEAK_TEXT_TOKENS)
         return EvaluationSize(read, rows * (VERBMEM_ANSWER_TOKENS + 2 * KNOWMEM_ANSWER_TOKENS))
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
-        forget, retain = (_load(benchmark, config) for config in self.data_configs(benchmark)[0])
+        forget, retain = (_load(benchmark, config) for config in self.list_data_configs(benchmark)[0])
         return forget, retain
 
     def measure(

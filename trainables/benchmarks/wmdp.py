@@ -83,7 +83,7 @@ class WmdpBenchmark(base.BenchmarkBase):
         """Return that most texts are longer than a row; how many there are is known when they are there."""
         return TrainingSize(None, max_length, max_length)
 
-    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
+    def estimate_evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         limit = benchmark.limit or max(QUESTION_COUNTS)
         rows = [min(count, limit * parts) for count, parts in zip(QUESTION_COUNTS, SUBJECT_COUNTS, strict=True)]
         return EvaluationSize(QUESTION_TOKENS * (sum(rows) + rows[-1] * (benchmark.shots or 0)))

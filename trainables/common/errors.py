@@ -66,13 +66,13 @@ def first_error_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def last_line_of_error(error: Exception) -> str:
+def extract_last_error_line(error: Exception) -> str:
     """Return the last line of what an error says, or the cause that a task of Ray puts into it; its type if none."""
     cause = getattr(error, "cause", None) or error
-    return last_line_of_text(str(cause), type(cause).__name__)
+    return extract_last_line(str(cause), type(cause).__name__)
 
 
-def last_line_of_text(text: str, empty: str = "it said nothing") -> str:
+def extract_last_line(text: str, empty: str = "it said nothing") -> str:
     """Return the last line of what a program printed, `empty` if it printed nothing."""
     return (text.strip() or empty).splitlines()[-1]
 

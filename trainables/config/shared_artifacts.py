@@ -51,7 +51,7 @@ class TaskVectorRecipe(SharedArtifactRecipe):
     precision: Precision = "fp32"
 
 
-def make_direction_recipe(trial: Trial) -> TaskVectorRecipe | None:
+def make_task_vector_recipe(trial: Trial) -> TaskVectorRecipe | None:
     """Return the direction that a trial moves along; None: it trains an objective."""
     if trial.task_vector is None:
         return None

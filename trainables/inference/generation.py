@@ -12,7 +12,7 @@ from transformers.generation.utils import ALL_CACHE_NAMES
 
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import GREEDY_SAFE_KEYS, KV_CACHE_FACTOR
-from trainables.inference.padded_batch import pad_rows, padding_token
+from trainables.inference.padded_batch import choose_padding_token, pad_rows
 from trainables.inference.passes import run_items_in_passes
 
 GREEDY_SETTINGS: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1, "use_cache": True}
@@ -180,7 +180,7 @@ def generate_texts(
         encoded,
         limits,
         ends=_list_end_tokens(network, tokenizer, ends),
-        pad=padding_token(tokenizer),
+        pad=choose_padding_token(tokenizer),
         token_budget=KV_CACHE_FACTOR * token_budget,
         cut_loops=cut_loops,
         known=known or None,
@@ -199,7 +199,7 @@ def sample_answers(
     stops = _list_end_tokens(network, tokenizer, ends)
     asked = [ids for ids in prompts for _ in range(samples)]
     how: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "num_beams": 1}
-    how |= {"eos_token_id": sorted(stops), "pad_token_id": padding_token(tokenizer)}
+    how |= {"eos_token_id": sorted(stops), "pad_token_id": choose_padding_token(tokenizer)}
 
     def run(group: list[int]) -> dict[int, str]:
         ids, mask = pad_rows([asked[place] for place in group], how["pad_token_id"], network.device, left=True)

@@ -11,7 +11,7 @@ from trainables.common.tokenized_row import Example
 IGNORED_LABEL = -100
 
 
-def padding_token(tokenizer: Any) -> int:
+def choose_padding_token(tokenizer: Any) -> int:
     """Return the token that rows are padded with: its own, else the one that ends a text, else any: none is read."""
     known = (one for one in (tokenizer.pad_token_id, tokenizer.eos_token_id) if one is not None)
     return next(known, 0)

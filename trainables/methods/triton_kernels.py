@@ -83,7 +83,7 @@ def lerp(mean: torch.Tensor, part: torch.Tensor, weight: float) -> None:
     _lerp[_grid(mean)](mean, part, weight, mean.numel(), BLOCK=BLOCK_ELEMENTS)
 
 
-def inner_products(gradient: torch.Tensor, average: torch.Tensor) -> torch.Tensor:
+def compute_inner_products(gradient: torch.Tensor, average: torch.Tensor) -> torch.Tensor:
     """Return <g, m>, <m, m>, <g, g> of two flat tensors: (3,) in fp64."""
     (programs,) = _grid(gradient)
     sums = torch.empty(programs, 3, dtype=torch.float32, device=gradient.device)

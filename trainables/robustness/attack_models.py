@@ -105,7 +105,7 @@ def attack_and_store_recoveries(
                 left_out[name] = f"{role}: {made['failure']}"
     for name, why in left_out.items():
         cli.print_line(f"warning: {name} is left out: {why}", error=True)
-    settings = {name: runner.attack_settings(name) | {"left_out": left_out.get(name)} for name in names}
+    settings = {name: runner.collect_attack_settings(name) | {"left_out": left_out.get(name)} for name in names}
     sweeps = [found[attacks.SWEEP_ATTACK] for found in results.values() if attacks.SWEEP_ATTACK in found]
     worst = [one for sweep in sweeps for one in sweep["points"].values()]
     if worst and attackers is None:

@@ -89,7 +89,7 @@ class AttackRunner:
         """Return the name under which a model's results lie that is no trial's."""
         return hash_json([hashed_settings(model), hashed_settings(self.benchmark)])[:12]
 
-    def attack_settings(self, name: str) -> dict[str, Any]:
+    def collect_attack_settings(self, name: str) -> dict[str, Any]:
         """Return what the numbers of an attack depend on beside the model."""
         found: dict[str, Any] = {"benchmark": hashed_settings(self.benchmark), "precision": self.resources.precision}
         found["scored"] = "answers alone"
@@ -107,7 +107,7 @@ class AttackRunner:
         `points`: metrics by the relearning's step, else `0`. `failure`: why there are none; then nothing is kept.
         A sweep has `relearnings`, each with its metrics; its point is that of them that brought back most.
         """
-        settings, began = self.attack_settings(name), time.monotonic()
+        settings, began = self.collect_attack_settings(name), time.monotonic()
         path = self.store.attack_results_folder(key) / f"{name}-{hash_json(settings)[:8]}.json"
         kept = atomic_files.parse_json_object(self.store.read_current_bytes(path) or b"")
         if kept and kept["model"]["fingerprint"] == model.fingerprint:

@@ -84,7 +84,7 @@ class SweepFile(BaseModel):
         sections = {name: self.sweep.get(name, {}) for name in ("search", "references", "stress")}
         sections["selection"] = self.selection.model_dump(mode="json")
         rules = {f"{name}.{key}": value for name, one in sections.items() for key, value in one.items()}
-        return {"strategy": self.strategy, "trials": self.planned_trials, **rules, **self.axes}
+        return {"strategy": self.strategy, "trials": self.planned_trial_count, **rules, **self.axes}
 
     def list_plan_deviations(self) -> list[str]:
         """Return what later starts changed of the first one's plan, a line each."""
@@ -108,7 +108,7 @@ class SweepFile(BaseModel):
         return found if found.tzinfo else found.replace(tzinfo=UTC)
 
     @property
-    def planned_trials(self) -> int:
+    def planned_trial_count(self) -> int:
         return len(self.trials) if self.trial_budget is None else self.trial_budget
 
     @property

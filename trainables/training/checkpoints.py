@@ -26,7 +26,7 @@ LAYOUT_FIELDS = ("ranks", "engine", "zero_stage", "precision", "offload_optimize
 """Shards belong to one layout; another one cannot read them."""
 
 
-class DamagedCheckpoint(Exception):
+class DamagedCheckpointError(Exception):
     """A checkpoint that cannot be read."""
 
 
@@ -86,11 +86,11 @@ def remove_checkpoint(folder: Path) -> None:
 def restore_checkpoint(
     engine: Engine, task: loop.TrainingTask, folder: Path
 ) -> tuple[loop.TrainingState, list[dict[str, Any]]]:
-    """Load what `save_checkpoint` wrote. Raises DamagedCheckpoint; the engine cannot be used after that."""
+    """Load what `save_checkpoint` wrote. Raises DamagedCheckpointError; the engine cannot be used after that."""
     meta = read_checkpoint_meta(folder)
     place = folder / meta["tag"]
     if "reference" not in meta:
-        raise DamagedCheckpoint("another version wrote it")
+        raise DamagedCheckpointError("another version wrote it")
     try:
         engine.restore(folder, meta["tag"])
         parts = load_file(place / f"average-{engine.rank}.safetensors", device=str(engine.shard_device))
@@ -101,4 +101,4 @@ def restore_checkpoint(
         if is_out_of_memory(error) or getattr(error, "errno", None) in DISK_ERROR_NUMBERS:
             raise
         # DeepSpeed, torch, safetensors and pyarrow each raise errors of their own for a damaged file
-        raise DamagedCheckpoint(f"{type(error).__name__}: {first_error_line(error)}") from error
+        raise DamagedCheckpointError(f"{type(error).__name__}: {first_error_line(error)}") from error

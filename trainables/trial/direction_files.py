@@ -23,7 +23,7 @@ from trainables.common import provenance
 from trainables.common.errors import InputError, TrialDiverged
 from trainables.common.tokenized_row import Example
 from trainables.config.shared_artifacts import TaskVectorRecipe
-from trainables.inference.padded_batch import padding_token
+from trainables.inference.padded_batch import choose_padding_token
 from trainables.methods import method_constants, task_vector_rectification
 from trainables.methods.objectives.base import NLL_TERM
 from trainables.storage.atomic_files import write_folder, write_json, write_parquet_rows
@@ -147,7 +147,7 @@ def load_task_vector_trainer(
         rows=rows,
         batches=divide_rows_into_batches(len(rows), count, direction.seed),
         target=target,
-        pad=padding_token(tokenizer),
+        pad=choose_padding_token(tokenizer),
         micro_batch=micro_batch,
     )
 
@@ -163,7 +163,7 @@ def _check_finite(loss: float, where: str) -> None:
         raise TrialDiverged(f"task vector: the loss of {where} is {loss}")
 
 
-def ensure_direction(
+def ensure_task_vector(
     direction: TaskVectorRecipe, store: Storage, micro_batch: int | None, checkpointing: bool = False
 ) -> Path:
     """Return a direction's folder, made if there is none; all ranks call it. Of two trials at once the first counts."""
@@ -215,7 +215,7 @@ def _write_direction(
 
 
 @torch.no_grad()
-def subtract_direction(network: Any, folder: Path, strength: float) -> None:
+def subtract_task_vector(network: Any, folder: Path, strength: float) -> None:
     """Set theta - strength * direction, tensor by tensor, added in fp32 and rounded to the model's precision."""
     parameters = dict(network.named_parameters())
     for path in sorted(folder.glob("direction*.safetensors")):

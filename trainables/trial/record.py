@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from trainables.common import provenance
-from trainables.common.errors import last_line_of_text
+from trainables.common.errors import extract_last_line
 from trainables.common.redaction import redact
 from trainables.config.method_tables import RECTIFIERS
 from trainables.config.trial import Trial
@@ -113,7 +113,7 @@ def write_failed_trial(
     """Write the result of a trial that cannot be run, or that was lost after `seconds`, with the reason."""
     folder = store.trial(trial.id())
     atomic_files.write_redacted_text(folder / ERROR, message + "\n")
-    last = last_line_of_text(message, "no reason given")
+    last = extract_last_line(message, "no reason given")
     record = TrialRecord(provenance.utc_now(), attempt=None)
     record.seconds["total"] = seconds
     result = write_trial_files(trial, record, {"kind": kind, "message": last, "step": None}, folder)

@@ -14,7 +14,7 @@ from trainables import benchmarks
 from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import cli, errors, provenance
 from trainables.common.errors import InputError, RankRestartNeeded, StoreUnreachable, TrialDiverged, is_out_of_memory
-from trainables.config.shared_artifacts import make_direction_recipe
+from trainables.config.shared_artifacts import make_task_vector_recipe
 from trainables.config.trial import Trial
 from trainables.inference.progress import ProgressCallback
 from trainables.storage import atomic_files
@@ -45,7 +45,7 @@ class TrialRun:
         self.many = self.trial.resources.ranks > 1
         self.report: ProgressCallback | None = None
 
-    def run_events(self) -> Iterator[TrialEvent]:
+    def run_and_yield_events(self) -> Iterator[TrialEvent]:
         """Run the trial; yield `{"phase", "step", "steps", ...}` on the way, and on rank 0 the written result last.
 
         Its outcome may be `diverged`, `collapsed`, `out_of_memory` (after one try with half the micro-batch)
@@ -82,7 +82,7 @@ class TrialRun:
             try:
                 yield from self._phases()
                 return
-            except checkpoints.DamagedCheckpoint as damaged:
+            except checkpoints.DamagedCheckpointError as damaged:
                 message = f"trial {self.trial.id()}: its checkpoint cannot be read ({damaged}); the trial begins again"
                 cli.print_line(f"warning: {message}", error=True)
                 if not self.many or dist.get_rank() == 0:
@@ -136,7 +136,7 @@ class TrialRun:
 
     def _move_target(self, device: torch.device) -> tuple[Any, Any]:
         """Return rank 0's target model, moved along its task vector, in fp32: bf16 would round a small change away."""
-        from trainables.trial.direction_files import ensure_direction, subtract_direction
+        from trainables.trial.direction_files import ensure_task_vector, subtract_task_vector
 
         target, benchmark = self.trial.target, self.trial.benchmark
         if target.fingerprint is None:  # a direction is never found by path
@@ -145,18 +145,18 @@ class TrialRun:
             found = benchmarks.get_benchmark(benchmark.name).fingerprint(benchmark)
             benchmark = benchmark.model_copy(update={"fingerprint": found})
         trial = self.trial.model_copy(update={"target": target, "benchmark": benchmark})
-        direction, vector = make_direction_recipe(trial), trial.task_vector
+        direction, vector = make_task_vector_recipe(trial), trial.task_vector
         if direction is None or vector is None:
             raise AssertionError("a trial of an objective has no direction")
         self.record.direction = direction.id()
         rows = self.record.micro_batch or trial.training.batch_size
         checkpointing = trial.resources.gradient_checkpointing
-        folder = ensure_direction(direction, self.store, rows, checkpointing)
+        folder = ensure_task_vector(direction, self.store, rows, checkpointing)
         if dist.get_rank() > 0:
             return None, None
         release_memory()
         network, tokenizer = setup.load_target_model(target, "fp32", trial.resources, device)
-        subtract_direction(network, folder, vector.stg or vector.strength or 0.0)
+        subtract_task_vector(network, folder, vector.stg or vector.strength or 0.0)
         return network, tokenizer
 
     def _train(

@@ -18,7 +18,7 @@ from trainables.config.method_tables import METHODS
 from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.trial import Trial, check_trial_runnable
 from trainables.data.raw_rows import fingerprint_idk_answers, read_idk_answers
-from trainables.inference.padded_batch import padding_token
+from trainables.inference.padded_batch import choose_padding_token
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.storage.atomic_files import check_folder_unchanged, read_json
 from trainables.training import checkpoints, loop, memory, model_files, sampling
@@ -134,7 +134,7 @@ def make_training_task(
         rectifier=rectifier,
         training=trial.training,
         seed=trial.seed,
-        pad=padding_token(tokenizer),
+        pad=choose_padding_token(tokenizer),
         micro_batch=micro_batch,
         observe=trial.observe,
         frozen=frozen,
@@ -152,7 +152,7 @@ def make_fine_tuning_task(
         rectifier=rectifiers.ClippingRectifier(tau=clip),
         training=training,
         seed=seed,
-        pad=padding_token(tokenizer),
+        pad=choose_padding_token(tokenizer),
         micro_batch=rows,
     )
 

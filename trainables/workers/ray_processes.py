@@ -73,7 +73,7 @@ class OneRankTrialActor(tune.Trainable):
                     return {"done": True}
                 from trainables.trial.runner import TrialRun
 
-                self.events = TrialRun(self.trial, self.store, bool(self.given.get("keep"))).run_events()
+                self.events = TrialRun(self.trial, self.store, bool(self.given.get("keep"))).run_and_yield_events()
             started = time.monotonic()
             while True:
                 event = next(self.events)
@@ -162,7 +162,7 @@ def run_trial_on_one_rank(trial: Trial, location: str, keep: bool) -> None:
         return
     from trainables.trial.runner import TrialRun
 
-    for _ in TrialRun(trial, store, keep).run_events():
+    for _ in TrialRun(trial, store, keep).run_and_yield_events():
         pass
 
 

@@ -115,10 +115,10 @@ def ensure_evaluation(model: Model, benchmark: Benchmark, retain: str | None, ro
     store.push(folder, changing=True)
 
 
-def ensure_shared_direction(direction: TaskVectorRecipe, root: str, resources: Resources, micro_batch: int) -> None:
+def ensure_shared_task_vector(direction: TaskVectorRecipe, root: str, resources: Resources, micro_batch: int) -> None:
     """Make a direction unless it is there; of several ranks each calls this."""
     from trainables.training.runtime import prepare_process
-    from trainables.trial.direction_files import ensure_direction
+    from trainables.trial.direction_files import ensure_task_vector
 
     cli.silence_libraries()
     store = open_storage_unchecked(root)
@@ -126,7 +126,7 @@ def ensure_shared_direction(direction: TaskVectorRecipe, root: str, resources: R
         fetch_once_on_each_machine(store, partial(localize_paths, direction, store))
     direction = localize_paths(direction, store)
     prepare_process(resources, direction.seed)
-    ensure_direction(direction, store, micro_batch, resources.gradient_checkpointing)
+    ensure_task_vector(direction, store, micro_batch, resources.gradient_checkpointing)
 
 
 def fetch_once_on_each_machine(store: Storage, fetch: Callable[[], object]) -> None:

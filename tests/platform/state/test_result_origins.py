@@ -112,7 +112,7 @@ def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage
     assert (set(again.done), again.number_to_run) == ({done.id()}, 5)
     sweep = manifest.write_manifest(again, store, "python -m platform.sweep tofu_tiny --resume")
     assert sweep.trials == (done.id(), running.id(), outside.id())
-    assert sweep.planned_trials == 2 + 5
+    assert sweep.planned_trial_count == 2 + 5
     assert begin(small, store, "log(1e-7..1e-2)").done.keys() == {done.id(), outside.id()}, "of a range that is widened"
     grid = small.state(store, *AXES, "training.lr=3.333e-5,1e-4")
     assert (grid.plan.name, set(grid.done)) == (state.plan.name, {done.id()})

@@ -113,20 +113,20 @@ def test_spent_budget_of_optuna_is_no_unfinished_sweep(command: Typed, store: St
     for trials in runs[-1].plan.group_trials_by_study().values():
         finish(store, trials[:2])
     meant = sum(min(2, len(trials)) for trials in runs[-1].plan.group_trials_by_study().values())
-    assert manifest.find_ready_sweeps("tofu_tiny", store)[0].planned_trials == meant < len(runs[-1].plan.trials)
+    assert manifest.find_ready_sweeps("tofu_tiny", store)[0].planned_trial_count == meant < len(runs[-1].plan.trials)
     start(*optuna)
     assert len(runs) == 2
-    assert manifest.find_ready_sweeps("tofu_tiny", store)[0].planned_trials == meant
+    assert manifest.find_ready_sweeps("tofu_tiny", store)[0].planned_trial_count == meant
 
 
 def test_a_search_that_goes_on_in_part_forgets_none_of_the_rest(command: Typed, store: Storage, runs: Runs) -> None:
     optuna = [*command, "--strategy", "optuna", "--trials", 2]
     start(*optuna)
-    meant = manifest.find_ready_sweeps("tofu_tiny", store)[0].planned_trials
+    meant = manifest.find_ready_sweeps("tofu_tiny", store)[0].planned_trial_count
     start(*optuna, "--only", "method=ga", "--only", "rectifier.name=none", "--resume")
     assert runs[-1].number_to_run < meant
     (sweep,) = manifest.find_ready_sweeps("tofu_tiny", store)
-    assert (sweep.planned_trials, len(sweep.unfinished)) == (meant, 2)
+    assert (sweep.planned_trial_count, len(sweep.unfinished)) == (meant, 2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -88,7 +88,7 @@ def test_the_target_model_answers_once_and_trials_retain_that(
     alone = plan(store, target, files, "method=npo_kl", f"retain={files['retain']}")
     assert len({one.trials[0].id() for one in (planned, joined, alone)}) == 3
     assert len({one.name for one in (planned, joined, alone)}) == 3
-    *_, event = TrialRun(trial, store).run_events()
+    *_, event = TrialRun(trial, store).run_and_yield_events()
     assert event["result"]["status"] == "finished", event["result"]["error"]
     folders = store.trial(trial.id()), store.evaluation(planned.references[0].evaluation)
     ours, theirs = (

@@ -93,7 +93,7 @@ def test_more_rows_than_the_limit_are_taken_evenly(files: dict[str, Path]) -> No
     sets, encoder = row_files.read_evaluation_rows(on(files)), make_encoder("plain", tiny.tokenizer())
     taken = [row_scores.cut_rows_into_items(encoder, name, sets[name], 2) for name in ("forget", "holdout")]
     assert [[(item.index, item.number) for item in found] for found in taken] == [[(0, 0), (1, 3)], [(0, 0), (1, 1)]]
-    few, every = (OWN.evaluation_size(on(files, limit=limit)).generated for limit in (2, None))
+    few, every = (OWN.estimate_evaluation_size(on(files, limit=limit)).generated for limit in (2, None))
     assert (few, every) == (886, 2146), "none after hold-out rows"
 
 
@@ -135,7 +135,7 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     assert first["utility"] == pytest.approx(metrics.harmonic_mean([1.0, float(first["mmlu"] or 0)]))
     assert (first["forget_rows"], first["holdout_rows"]) == (3, 2)
     asked = [{"task": "mmlu_anatomy", "score": 1.0}, {"task": "mmlu_pro_law", "score": 0.0}]
-    assert [lm_eval_adapter.mean_score_of_task(task, asked) for task in ("mmlu", "mmlu_pro_law")] == [1.0, 0.0]
+    assert [lm_eval_adapter.compute_mean_task_score(task, asked) for task in ("mmlu", "mmlu_pro_law")] == [1.0, 0.0]
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ def test_failing_trial_writes_and_prints_no_secret(
 
     monkeypatch.setattr(TrialRun, "_phases", failing)
     config = Trial(method="ga", target=Model(path="somebody/model"))
-    *_, event = TrialRun(config, store).run_events()
+    *_, event = TrialRun(config, store).run_and_yield_events()
     message = event["result"]["error"]["message"]
     assert message.startswith("RuntimeError: 401 for http://***@127.0.0.1:9 with ***, ")
     other = config.model_copy(update={"seed": 1})

@@ -16,7 +16,7 @@ from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 from trainables.data import text_blocks
 from trainables.data.conversations import Encoder, Question, list_turns, make_encoder
-from trainables.inference.padded_batch import IGNORED_LABEL, pad_examples, padding_token
+from trainables.inference.padded_batch import IGNORED_LABEL, choose_padding_token, pad_examples
 
 LONG = 10**6
 ASKED, SYSTEM = ("user", "Where was Ada Brook born?"), ("system", "Be brief, please.")
@@ -268,7 +268,7 @@ def test_an_end_that_is_the_padding_stays_a_label(name: str, kind: str) -> None:
     tokenizer = tokenizer_of(name, kind)
     encoder = make_encoder("chat", tokenizer)
     examples = [encode(encoder, ASKED[1], answer) for answer in ANSWERS]
-    batch = pad_examples(examples, padding_token(tokenizer))
+    batch = pad_examples(examples, choose_padding_token(tokenizer))
     for example, labels, mask in zip(examples, batch["labels"].tolist(), batch["attention_mask"].tolist(), strict=True):
         assert [one for one in labels if one != IGNORED_LABEL] == list(example.input_ids[example.answer_start :])
         assert sum(mask) == len(example.input_ids)

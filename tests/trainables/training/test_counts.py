@@ -91,8 +91,8 @@ class CountedKernels:
     def lerp(self, mean: torch.Tensor, part: torch.Tensor, weight: float) -> None:
         self._launch("lerp", [mean, part], [mean])
 
-    def inner_products(self, gradient: torch.Tensor, average: torch.Tensor) -> torch.Tensor:
-        self._launch("inner_products", [gradient, average], [])
+    def compute_inner_products(self, gradient: torch.Tensor, average: torch.Tensor) -> torch.Tensor:
+        self._launch("compute_inner_products", [gradient, average], [])
         return gradient.new_empty(1, 3, dtype=torch.float32).double().sum(0)
 
     def adamw_step(

@@ -19,7 +19,7 @@ from trainables.storage.file_names import RESULT
 from trainables.storage.folder_storage import Storage
 from trainables.training import model_files, sharded_model
 from trainables.trial import direction_files
-from trainables.trial.direction_files import ensure_direction
+from trainables.trial.direction_files import ensure_task_vector
 from trainables.trial.runner import TrialRun
 from trainables.workers import shared_artifacts
 
@@ -53,12 +53,12 @@ def test_interrupted_making_begins_again_and_a_direction_that_is_there_is_found(
     folder = Storage(tmp_path).direction(direction.id())
     given = (direction, str(tmp_path), Resources(), 3)
     assert not folder.exists()
-    shared_artifacts.ensure_shared_direction(*given)
+    shared_artifacts.ensure_shared_task_vector(*given)
     assert {path.name for path in folder.parent.iterdir()} == {direction.id()}
     torch.testing.assert_close(load_file(folder / "direction.safetensors"), whole, rtol=0, atol=0)
     written = (folder / RESULT).stat().st_mtime_ns
     monkeypatch.setattr(direction_files, "load_task_vector_trainer", stop)
-    shared_artifacts.ensure_shared_direction(*given)
+    shared_artifacts.ensure_shared_task_vector(*given)
     assert (folder / RESULT).stat().st_mtime_ns == written
 
 
@@ -74,7 +74,7 @@ def _one_of_two(rank: int, folder: Path, recipe_json: str) -> None:
     if rank == 0:
         save_torch_state_dict(whole, folder)
     direction = TaskVectorRecipe.model_validate_json(recipe_json)
-    ensure_direction(direction, Storage(folder), micro_batch=1)
+    ensure_task_vector(direction, Storage(folder), micro_batch=1)
 
 
 def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_trial_moves_the_target_model_as_far_as_its_strength(trial_inputs: Any
             training=Training(max_length=192),
             task_vector=TaskVector(steps=2, lr=0.05, batches=3, stg=strength),
         )
-        *_, last = TrialRun(config, store).run_events()
+        *_, last = TrialRun(config, store).run_and_yield_events()
         results.append(last["result"])
     assert [result["status"] for result in results] == ["finished", "finished"], results[0]["error"]
     (folder,) = (store.root / "shared" / "directions").iterdir()

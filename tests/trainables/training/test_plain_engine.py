@@ -148,7 +148,7 @@ def test_kernels_equal_torchs_lines(precision: Any) -> None:
         moved = average.cuda()
         triton_kernels.lerp(moved, gradient.cuda(), 0.3)
         assert torch.allclose(moved.cpu(), mean, atol=1e-6)
-        found = triton_kernels.inner_products(gradient.cuda(), average.cuda()).cpu()
+        found = triton_kernels.compute_inner_products(gradient.cuda(), average.cuda()).cpu()
         assert found.tolist() == pytest.approx(
             shard_dot_products([gradient.double().float()], [average]).tolist(), rel=1e-5, abs=1e-2
         )

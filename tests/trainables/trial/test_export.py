@@ -42,7 +42,7 @@ def kept(trained_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple
     store = Storage(tmp_path_factory.mktemp("runs"))
     monkey = pytest.MonkeyPatch()
     monkey.setattr(setup, "check_inputs_unchanged", lambda trial: None)  # its fingerprints are names here
-    *_, event = TrialRun(config, store, keep_weights=True).run_events()
+    *_, event = TrialRun(config, store, keep_weights=True).run_and_yield_events()
     monkey.undo()
     assert event["result"]["status"] == "finished", event["result"]["error"]
     return store, config.id()

@@ -33,7 +33,7 @@ def test_progress_of_a_trial_until_its_result_is_there(
     monkeypatch.setattr(progress.ProgressFile, "note_event", lambda self, event: (note(self, event), self.write()))
     config = configuration(trial_inputs, every=None)
     path, states, points = store.trial(config.id()) / PROGRESS, [], []
-    for event in TrialRun(config, store).run_events():
+    for event in TrialRun(config, store).run_and_yield_events():
         if event["phase"] != "done":
             now = atomic_files.read_json(path) or {}
             assert process_identity.is_process_alive(now)

@@ -225,14 +225,14 @@ def test_another_machine_goes_on_from_the_last_checkpoint(
 ) -> None:
     """It shares only the bucket with the one that has begun."""
     config, one, other = configuration(trial_inputs), machine("one"), machine("other")
-    for event in TrialRun(config, one).run_events():
+    for event in TrialRun(config, one).run_and_yield_events():
         if event["phase"] == "training" and event["step"] == 5:
             break
     other.download_sweeps_and_results([config.id()])
     assert not other.has_result(config.id())
     other.fetch_trial(config.id())
     assert (atomic_files.read_json(other.trial(config.id()) / "checkpoint" / "meta.json") or {})["step"] == 4
-    *_, last = TrialRun(config, other, keep_weights=True).run_events()
+    *_, last = TrialRun(config, other, keep_weights=True).run_and_yield_events()
     assert last["result"]["training"]["resumed_at"] == 4
     same(undisturbed, other, config)
     kept = {name.removeprefix(f"trials/{config.id()}/") for name in machines.names(other)}

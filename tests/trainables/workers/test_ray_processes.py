@@ -37,7 +37,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         begun.append(run.trial.id())
         yield {"phase": "done", "result": result(-2.0)}
 
-    monkeypatch.setattr(TrialRun, "run_events", events)
+    monkeypatch.setattr(TrialRun, "run_and_yield_events", events)
     monkeypatch.setattr(ray_processes, "TUNE_REPORT_INTERVAL_SECONDS", 0.01)
     return begun
 

@@ -148,7 +148,7 @@ class OwnBenchmark(base.BenchmarkBase):
         both = [*forget, *retain]
         return TrainingSize(len(forget), sum(both) / len(both), max(both), exact)
 
-    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
+    def estimate_evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         """Bound what is read and, but for hold-out rows, generated of each set; what tasks ask is not counted."""
         read = generated = 0
         for name, rows in row_files.read_evaluation_rows(benchmark).items():
@@ -244,7 +244,7 @@ class OwnBenchmark(base.BenchmarkBase):
 
     def half_metrics(self, benchmark: Benchmark, half: Records, reference: Any, which: int) -> Metrics:
         found = row_scores.aggregate_metrics(benchmark, half)
-        found |= {task: lm_eval_adapter.mean_score_of_task(task, half) for task in benchmark.tasks}
+        found |= {task: lm_eval_adapter.compute_mean_task_score(task, half) for task in benchmark.tasks}
         reference = found if reference == base.TARGET_IS_OWN_REFERENCE else reference
         return found | {"utility": kept_answers.compute_kept_utility(found, reference, benchmark.tasks)}
 

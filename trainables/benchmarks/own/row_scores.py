@@ -63,7 +63,7 @@ def score_rows(
         if most is None:
             items += cut
         elif name not in (HOLDOUT_SET, "paraphrase"):
-            items += [cut[k] for k in evenly_spaced_indices(len(cut), most)]
+            items += [cut[k] for k in pick_evenly_spaced_indices(len(cut), most)]
     examples = [item.example for item in items]
     scores = scoring.score_examples(network, encoder.tokenizer, examples, token_budget=token_budget)
     rows = [_make_record(item, one.losses, one.hits) for item, one in zip(items, scores, strict=True)]
@@ -84,13 +84,13 @@ def cut_rows_into_items(encoder: Encoder, name: str, rows: Sequence[OwnRow], lim
     """Return at most `limit` items of a set: evenly spaced rows are cut into items, and evenly spaced items kept."""
     most = limit or DEFAULT_ROW_LIMIT
     cut = []
-    for k in evenly_spaced_indices(len(rows), most):
+    for k in pick_evenly_spaced_indices(len(rows), most):
         blocks = encode_row(encoder, rows[k], f"{name}: row {k + 1} of this set", sys.maxsize, MAX_BLOCK_LABELS)
         cut += [EvaluationItem(name, 0, k, block, rows[k], example) for block, example in enumerate(blocks)]
-    return [replace(cut[k], index=index) for index, k in enumerate(evenly_spaced_indices(len(cut), most))]
+    return [replace(cut[k], index=index) for index, k in enumerate(pick_evenly_spaced_indices(len(cut), most))]
 
 
-def evenly_spaced_indices(count: int, most: int) -> list[int]:
+def pick_evenly_spaced_indices(count: int, most: int) -> list[int]:
     """Return the numbers below `count`: all, or from 0 on at even distances `most` of them."""
     return list(range(count)) if count <= most else [k * count // most for k in range(most)]
 
@@ -199,7 +199,7 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[ScoredIte
 def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[ScoredItem], token_budget: int) -> None:
     """Generate the second halves of the blocks after their first halves."""
     from trainables.inference import generation
-    from trainables.inference.padded_batch import padding_token
+    from trainables.inference.padded_batch import choose_padding_token
 
     starts, truths, known = [], [], []
     for item, hits, _ in asked:
@@ -213,7 +213,7 @@ def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[ScoredItem], t
         starts,
         [len(truth) for truth in truths],
         ends={tokenizer.eos_token_id} - {None},
-        pad=padding_token(tokenizer),
+        pad=choose_padding_token(tokenizer),
         token_budget=KV_CACHE_FACTOR * token_budget,
         known=known,
     )

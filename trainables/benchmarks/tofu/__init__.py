@@ -49,7 +49,7 @@ class TofuBenchmark(base.BenchmarkBase):
     def retain_role(self, split: str) -> str | None:
         return f"retain{100 - rows.parse_forget_percentage(split):02d}"
 
-    def data_configs(self, benchmark: Benchmark) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def list_data_configs(self, benchmark: Benchmark) -> tuple[tuple[str, ...], tuple[str, ...]]:
         training = benchmark.split, f"retain{100 - rows.parse_forget_percentage(benchmark.split):02d}"
         return training, tuple(rows.map_tasks_to_configs(benchmark).values())
 
@@ -81,7 +81,7 @@ class TofuBenchmark(base.BenchmarkBase):
         points = len(self.training_rows(benchmark)[0]) if here else points
         return TrainingSize(points, min(MEAN_ROW_TOKENS, max_length), min(MAX_ROW_TOKENS, max_length), exact=here)
 
-    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
+    def estimate_evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         limit = min(filter(None, (rows.RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
         sizes = (self.training_size(benchmark, MEAN_ROW_TOKENS).points or 0, *OTHER_TASK_ROWS)
         count = sum(size if limit is None else min(size, limit) for size in sizes)
@@ -90,7 +90,7 @@ class TofuBenchmark(base.BenchmarkBase):
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         forget, retain = (
             raw_rows.load_rows(benchmark.data, config, rows.PLAIN_COLUMNS, benchmark.revision)
-            for config in self.data_configs(benchmark)[0]
+            for config in self.list_data_configs(benchmark)[0]
         )
         return forget, retain
 

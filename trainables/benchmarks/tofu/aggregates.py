@@ -41,7 +41,7 @@ def truth_ratios(records: Records, task: str, guard: float) -> metrics.Array:
 def compute_row_scores(records: Records, task: str, guard: float) -> tuple[metrics.Array, metrics.Array, metrics.Array]:
     """Return probability, ROUGE and truth ratio of each row of a task as its metrics average them: (n,) each."""
     loss, wrong = mean_token_losses(records, task, "answer"), mean_token_losses(records, task, "perturbed")
-    prob = metrics.right_answer_shares(loss, wrong, guard) if task in FACT_TASKS else np.exp(-loss)
+    prob = metrics.compute_right_answer_shares(loss, wrong, guard) if task in FACT_TASKS else np.exp(-loss)
     rouge = np.array([row["rougeL_recall"] for row in records if row["task"] == task])
     ratio = truth_ratios(records, task, guard)
     truth = np.minimum(ratio, 1 / (ratio + guard)) if task == "forget" else np.maximum(0.0, 1.0 - ratio)

@@ -153,7 +153,7 @@ def shard_dot_products(gradient: Shard, average: Shard) -> torch.Tensor:
     if gradient and (kernels := find_triton_kernels(gradient[0])):
         total = torch.zeros(3, dtype=torch.float64, device=gradient[0].device)
         for part, mean in zip(gradient, average, strict=True):
-            total += kernels.inner_products(part.reshape(-1), mean.reshape(-1))
+            total += kernels.compute_inner_products(part.reshape(-1), mean.reshape(-1))
         return total
     inner = shard_inner_product
     return torch.stack([inner(gradient, average), inner(average, average), inner(gradient, gradient)])
