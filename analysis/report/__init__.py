@@ -134,7 +134,7 @@ def _write_several(
     by_benchmark: dict[str, dict[str, SweepResults]] = {}
     lead = []
     how = ["backbone", "benchmark.dialect", "benchmark.limit"]
-    measured = {label: [*map(str, own.runs.reindex(columns=how).mode().iloc[0])] for label, own in results.items()}
+    measured = {label: [*own.runs.reindex(columns=how).mode().iloc[0].fillna("")] for label, own in results.items()}
     for label, own in results.items():
         told = [verdict.describe_verdict(compare_rectifiers(own)), f"{verdict.describe_trial_counts(own.runs)}."]
         lead.append(f"{label}: {' '.join(filter(None, told))}")

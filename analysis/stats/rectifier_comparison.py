@@ -82,9 +82,9 @@ class RectifierComparison:
         Rows do so where the KS distance changes by one step or less, or their interval of the utility's change holds 0.
         """
         if self.has_several:
-            if math.isnan(row["p"]) or least > significance.ALPHA:
-                return math.nan
             clear = row["adjusted"] <= significance.ALPHA
+            if math.isnan(row["p"]) or (least > significance.ALPHA and not clear):
+                return math.nan
         else:
             if math.isnan(row["difference"]) or len(row["gains"]) < significance.MIN_SEEDS_FOR_DIRECTION:
                 return math.nan

@@ -48,7 +48,7 @@ def make_plan(
     strategy = strategy or sweep.strategy
     sweep = _choose_template(_list_requests(_locate_answers(sweep)), store)
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
-    warnings = _check_rows_with_models(benchmarks, found, sweep.training.max_length)
+    warnings = _check_rows_with_models(benchmarks, found)
     used = _models_of(found, models.kind.REFERENCE, store)
     spaces = list_study_spaces(sweep, strategy, benchmarks, used)
     has_choice = any(space.varied_axes or space.fixed["training"]["eval_every"] for space in spaces)
@@ -168,15 +168,12 @@ def _resolve_data_and_models(sweep: Sweep, store: Storage) -> tuple[dict[str, Be
     return benchmarks, models, found
 
 
-def _check_rows_with_models(
-    benchmarks: dict[str, Benchmark], references: SplitReferences, max_length: int
-) -> tuple[str, ...]:
+def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: SplitReferences) -> tuple[str, ...]:
     """Return what is odd in rows, tokenizers and templates. Raises InputError with all that is wrong in them."""
     problems, warnings = ProblemCollector(), []
     asked = {(benchmarks[split], one.model): one.role for split, found in references.items() for one in found}
     for (benchmark, model), role in asked.items():
-        who = "target" if role == "original" else role
-        wrong, odd = evaluation.find_model_problems(benchmark, model, who, max_length * (who == "target"))
+        wrong, odd = evaluation.find_model_problems(benchmark, model, "target" if role == "original" else role)
         problems.found += wrong
         warnings += odd
     problems.found = list(dict.fromkeys(problems.found))

@@ -100,8 +100,6 @@ def _explain_idle_setting(path: str, sweep: Sweep, strategy: str) -> str | None:
             return f"with --strategy {strategy}: optuna searches"
         case "selection", "seeds" if not any(seed in sweep.axes["seed"] for seed in sweep.selection.seeds):
             return "no trial of this start has one of them; --seeds adds seeds"
-        case "selection", "share" if sweep.selection.rule != "utility_floor":
-            return f"selection.rule={sweep.selection.rule} has none"
         case "benchmark", "template" if not get_benchmark(sweep.benchmark.name).ASKS_BY_TEMPLATE:
             return f"{sweep.benchmark.name} asks without one"
         case "benchmark", "revision" if is_folder(sweep.benchmark.data):

@@ -40,10 +40,11 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     if plan.strategy == "optuna":  # the others are added when they begin
         listed = [key for key in listed if key in state.done or store.has_unfinished_run(key)]
     trials = tuple(dict.fromkeys([*(earlier.trials if earlier else ()), *listed]))
-    budget = len(trials)
+    budget, budgets = len(trials), dict[str, int]()
     if plan.strategy == "optuna":  # a study ends at its budget, most points are never run
         budget = sum(store.result(key) is not None for key in trials) + state.number_to_run
-        budget = max(budget, earlier.planned_trial_count if earlier and plan.left_out else 0)
+        budgets = (earlier.budgets if earlier else {}) | plan.planned
+        budget = max(budget, sum(budgets.values()))
     made = {(ref.split, ref.role) for ref in plan.references}
     kept = [ref for ref in earlier.references if (ref.split, ref.role) not in made] if earlier else []
     rule, searched = plan.sweep.selection, earlier is not None and earlier.selection.halves
@@ -64,6 +65,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
         selection=rule.model_copy(update={"halves": halves}),
         axes=_unite_axes(earlier.axes if earlier else {}, settings["axes"]),
         trial_budget=budget,
+        budgets=budgets,
         plan=earlier.plan if earlier else {},
         plan_hash=earlier.plan_hash if earlier else "",
         trials=trials,

@@ -94,7 +94,11 @@ def main(
     if as_json and not dry_run:
         problems.found.append("--json: goes with --list or --dry-run")
     if kept == "none" and (sweep.export or sweep.stress.attacks):
-        problems.found.append("--keep none: the sweep ends with the chosen model (export, stress.attacks); keep best")
+        idle = "--keep none: the chosen model is neither exported nor attacked; --keep best keeps it"
+        if {"export", "stress.attacks"} & set(sweep.typed):
+            problems.found.append(idle)
+        else:
+            cli.print_line(f"warning: {idle}", error=True)
     if cluster is not None:
         problems.raise_if_any()
         from platform.cluster import submit

@@ -99,12 +99,10 @@ def read_reference_evaluation(path: Path, benchmark: Benchmark, field: str = "--
     return benchmarks.get_benchmark(benchmark.name).parse_reference(kept, benchmark, f"{field}: {path}")
 
 
-def find_model_problems(
-    benchmark: Benchmark, model: Model, name: str, max_length: int = 0
-) -> tuple[list[str], list[str]]:
+def find_model_problems(benchmark: Benchmark, model: Model, name: str) -> tuple[list[str], list[str]]:
     """Return what is wrong with a model's tokenizer, template and positions for the rows, and what is odd: lines.
 
-    `name`: of the model. `max_length`: of the rows that it is trained on, to which texts are cut.
+    `name`: of the model.
     """
     problems, warnings, chosen = list[str](), list[str](), benchmarks.get_benchmark(benchmark.name)
     folder = typed_paths.expand_home(model.tokenizer or model.path)
@@ -121,14 +119,10 @@ def find_model_problems(
         forget, retain = ([], []) if fetched else chosen.training_rows(benchmark)
         if beyond := _find_token_beyond(tokenizer, config.get("vocab_size") or sys.maxsize, [*forget, *retain]):
             problems.append(f"{name}: {beyond}")
-        positions = next((config[key] for key in POSITION_LIMIT_KEYS if isinstance(config.get(key), int)), 0)
-        if 0 < positions < max_length and (
-            not chosen.ASKS_BY_TEMPLATE or any("text" in row for row in forget + retain)
-        ):
-            problems.append(f"training.max_length={max_length}: {name} has {positions} positions; set so many at most")
         if not chosen.ASKS_BY_TEMPLATE:
             return problems, warnings
         encoder = chosen.make_encoder(benchmark, tokenizer)
+        positions = next((config[key] for key in POSITION_LIMIT_KEYS if isinstance(config.get(key), int)), 0)
         for part, rows in (("forget", forget), ("retain", retain)):
             warnings += _describe_special_tokens(tokenizer, part, rows)
             asked = {f"{part} row {number}": row for number, row in enumerate(rows[:200], 1) if "text" not in row}

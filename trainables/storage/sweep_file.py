@@ -72,6 +72,8 @@ class SweepFile(BaseModel):
     """What its starts varied: values by configuration path, or the ends of a range and whether it is a log."""
     trial_budget: int | None = None
     """How many trials the starts meant to run; an Optuna study has more points. None: all that are listed."""
+    budgets: dict[str, int] = {}
+    """Of an Optuna search the trials that each study is to have, by its name."""
     plan: dict[str, Any] = {}
     """`describe_plan` of the first start, before its first trial; empty in a file from before there were plans."""
     plan_hash: str = ""

@@ -6,17 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from trainables import benchmarks
-from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark, Model
+from trainables.config.settings import Benchmark
 from trainables.config.types import list_benchmark_names
-
-
-@pytest.mark.parametrize(("length", "said"), [(193, ["training.max_length=193: target has 192 positions"]), (192, [])])
-def test_texts_are_no_longer_than_a_models_positions(trial_inputs: Any, length: int, said: list[str]) -> None:
-    asked = Benchmark(name="muse", data="muse-bench/MUSE-News", split="news")
-    problems, _ = evaluation.find_model_problems(asked, Model(path=str(trial_inputs.target)), "target", length)
-    assert [problem.partition(";")[0] for problem in problems] == said
 
 
 def test_benchmarks_are_found_by_name_and_have_goals() -> None:

@@ -30,7 +30,7 @@ ACCENT_REMOVAL_TABLE = dict.fromkeys(range(0x300, 0x370))
 INITIALS_PATTERN = re.compile(r"\b(?:[^\W\d_]\.\s?){2,}")
 NUMBER_WORDS = "two three four five six seven eight nine ten eleven twelve".split()
 WORD_NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS, 2)}
-NUMBER_OR_ADDRESS = r"\w+://\S*\w|\+?\(?\d+(?:(?:[/:-]|\)[ -]?| ?\()\d+)+"
+NUMBER_OR_ADDRESS = r"\w+://\S*\w|(?:\+?\d+[ -]?)?\(\d+\)[ -]?\d+(?:-\d+)*|\+\d+(?:-\d+)+|\d+(?:[/:]\d+)+(?![.,-]\w)"
 """A web address, a telephone number, a date or a time: `(555) 123-4567`, `05/12/1985`, `10:30`."""
 WORD_OR_SIGN_PATTERN = re.compile(rf"{NUMBER_OR_ADDRESS}|\w(?:(?:[\w.,@-]|['\u2019](?!s\b))*\w)?|[^\w\s]")
 NAME_RUN_PATTERN = re.compile(r"(?:[ND]|I\.?)(?:p{0,2}(?:[ND]|I\.?)|,D)*")

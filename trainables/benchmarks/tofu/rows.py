@@ -78,10 +78,13 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     for task, config in map_tasks_to_configs(benchmark).items():
         columns = columns_of.get(task, (*GENERAL_COLUMNS, "paraphrased_answer"))
         loaded[task] = raw_rows.load_rows(benchmark.data, config, columns, benchmark.revision)[:limit]
+        count = None  # of a row's texts
         for number, row in enumerate(loaded[task], 1):
-            wrong, count = row.get("perturbed_answer", []), len(loaded[task][0].get("perturbed_answer", []))
-            texts = [*(row[name] for name in columns if name != "perturbed_answer"), *wrong]
-            if isinstance(wrong, str) or len(wrong) != count or not all(isinstance(text, str) for text in texts):
+            wrong = row.get("perturbed_answer", [])
+            texts = [row[name] for name in columns if name != "perturbed_answer"]
+            texts += wrong if isinstance(wrong, list) else [None]
+            count = count or len(texts)
+            if len(texts) != count or not all(isinstance(text, str) for text in texts):
                 raise InputError(
                     f"benchmark.data: row {number} of {config}: write texts, as many in each perturbed_answer"
                 )
