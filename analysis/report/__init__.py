@@ -136,7 +136,8 @@ def _write_several(
     how = ["backbone", "benchmark.dialect", "benchmark.limit"]
     measured = {label: [*own.runs.reindex(columns=how).mode().iloc[0].fillna("")] for label, own in results.items()}
     for label, own in results.items():
-        told = [verdict.describe_verdict(compare_rectifiers(own)), f"{verdict.describe_trial_counts(own.runs)}."]
+        told = [verdict.describe_verdict(compare_rectifiers(own)), *verdict.describe_utility_removal_shortfalls(own)]
+        told.append(f"{verdict.describe_trial_counts(own.runs)}.")
         lead.append(f"{label}: {' '.join(filter(None, told))}")
         lead += [f"{label}: {note}" for note in verdict.list_verdict_caveats(own)]
         mine = measured[label]

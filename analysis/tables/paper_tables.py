@@ -252,7 +252,7 @@ def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[s
             notes[-1] = f"{notes[-1][:-1]} where no other n is given."
         if any(rows["bold"]):
             notes.append(BOLD_RULE_NOTES[layout.compared])
-    fixed = rows.loc[rows["at"] != ""].drop_duplicates("method")
+    fixed = rows.loc[rows["at"] != ""].drop_duplicates(["method", "at"])
     if len(fixed):
         values = [f"{labels.method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]
         notes.append(f"{layout.axis} varies at one {labels.OTHER_GRU_SETTING[layout.axis]}: {', '.join(values)}.")

@@ -19,7 +19,7 @@ from trainables.benchmarks import get_benchmark
 from trainables.common.cli import describe_invalid_settings
 from trainables.common.errors import InputError, ProblemCollector, suggest_name
 from trainables.common.regular_files import parse_yaml, read_text
-from trainables.common.typed_paths import expand_home, is_folder
+from trainables.common.typed_paths import expand_home
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import FrozenSettings
 from trainables.config.trial import setting_has_effect
@@ -102,8 +102,6 @@ def _explain_idle_setting(path: str, sweep: Sweep, strategy: str) -> str | None:
             return "no trial of this start has one of them; --seeds adds seeds"
         case "benchmark", "template" if not get_benchmark(sweep.benchmark.name).ASKS_BY_TEMPLATE:
             return f"{sweep.benchmark.name} asks without one"
-        case "benchmark", "revision" if is_folder(sweep.benchmark.data):
-            return "the rows are in a folder"
         case "resources", "gpu_name" | "gpu_memory" if not sweep.resources.gpus:
             return "the trials take no GPU"
         case "training", "betas" | "eps" if (

@@ -40,10 +40,9 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     if plan.strategy == "optuna":  # the others are added when they begin
         listed = [key for key in listed if key in state.done or store.has_unfinished_run(key)]
     trials = tuple(dict.fromkeys([*(earlier.trials if earlier else ()), *listed]))
-    budget, budgets = len(trials), dict[str, int]()
+    budget, budgets = len(trials), (earlier.budgets if earlier else {}) | plan.planned
     if plan.strategy == "optuna":  # a study ends at its budget, most points are never run
         budget = sum(store.result(key) is not None for key in trials) + state.number_to_run
-        budgets = (earlier.budgets if earlier else {}) | plan.planned
         budget = max(budget, sum(budgets.values()))
     made = {(ref.split, ref.role) for ref in plan.references}
     kept = [ref for ref in earlier.references if (ref.split, ref.role) not in made] if earlier else []

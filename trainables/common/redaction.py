@@ -18,10 +18,10 @@ _USER = re.compile(r"(?<=://)(?:[^/\s'\"][^\s'\"]*|[^/\s@]+)@")
 """Up to the last @: a password that was not percent-encoded may hold a slash, and an @; or, without these, a quotation
 mark. After file:/// is a path."""
 _QUERY = re.compile(
-    r"(?i)((?:[?&;]|\\u0026)(?!viewStateShareKey=)"
+    r"(?i)((?:[?&;]|\\u0026)(?!orderByKey=)"
     r"(?:[\w-]*(?:password|passwd|token|secret|signature|credential|key)[\w-]*|sig)=)[^&;\\\s'\"]+"
 )
-"""A parameter of an address, in JSON and HTML too; `sig` is Azure's. MLflow names a saved view by what is left out."""
+"""A parameter of an address, in JSON and HTML too; `sig` is Azure's. What is left out is MLflow's order of runs."""
 _HEADER = re.compile(r"(?i)(authorization['\"]?\s*[:=]\s*b?['\"]?(?:basic|bearer|digest|token)\s+)[^\s'\"]+")
 
 

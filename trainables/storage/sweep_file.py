@@ -73,7 +73,7 @@ class SweepFile(BaseModel):
     trial_budget: int | None = None
     """How many trials the starts meant to run; an Optuna study has more points. None: all that are listed."""
     budgets: dict[str, int] = {}
-    """Of an Optuna search the trials that each study is to have, by its name."""
+    """How many trials each study is to have, by its name: those that `--only` has left, and of earlier starts."""
     plan: dict[str, Any] = {}
     """`describe_plan` of the first start, before its first trial; empty in a file from before there were plans."""
     plan_hash: str = ""
@@ -86,6 +86,7 @@ class SweepFile(BaseModel):
         sections = {name: self.sweep.get(name, {}) for name in ("search", "references", "stress")}
         sections["selection"] = self.selection.model_dump(mode="json")
         rules = {f"{name}.{key}": value for name, one in sections.items() for key, value in one.items()}
+        rules["studies"] = sorted(self.budgets)
         return {"strategy": self.strategy, "trials": self.planned_trial_count, **rules, **self.axes}
 
     def list_plan_deviations(self) -> list[str]:

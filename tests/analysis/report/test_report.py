@@ -40,7 +40,7 @@ def test_verdict_table_and_notes(results: SweepResults) -> None:
     assert not verdict.list_verdict_caveats(results)
     kept, forgets = verdict.describe_utility_removal_shortfalls(results)
     assert kept == "4 of 12 chosen settings keep 90% of the original model's MU: below that, forgetting is damage."
-    assert forgets.startswith("No chosen setting forgets enough: the best FQ is -4.00 (NPO w/ GRU), and it takes")
+    assert forgets.startswith("No chosen setting forgets enough: the best FQ is -8.00 (GD w/ GRU), and it takes")
     enough = replace(results, runs=results.runs.assign(forget_quality=-2.99))
     assert not any("forgets enough" in sentence for sentence in verdict.describe_utility_removal_shortfalls(enough))
 

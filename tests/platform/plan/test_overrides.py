@@ -74,7 +74,6 @@ def test_bad_setting_is_refused_with_words(make: MakePlan, setting: str, message
         ("training.eps=1e-6 training.optimizer=sgd", "method=ga", "of no use, sgd has none"),
         ("training.eps=1e-6 training.optimizer=sgd,adamw", "method=ga", None),
         ("resources.gpu_name=H100", "method=ga", "of no use, the trials take no GPU"),
-        ("benchmark.revision=abc", "method=ga", "of no use, the rows are in a folder"),
         ("training.lora_alpha=16 objective.preset=paper", "method=ga", None),
         ("training.lora_alpha=8 training.lora_rank=2,4", "method=ga", None),
     ],

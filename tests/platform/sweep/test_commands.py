@@ -121,7 +121,6 @@ SEVERAL_SAID += "--resume and --new exclude each other|--reason: |add --retry-fa
         ((*DRY, "--storage", "s4://bucket/runs"), ["--storage", "'s4://bucket/runs'", "file://"]),
         ((*DRY, "--seeds", "0", "--set", "seed=1"), ["--seeds and --set seed=: give one of them"]),
         (("tofu_tiny", "--json"), ["--json: goes with --list or --dry-run"]),
-        ((*DRY, *"--keep none --set stress.attacks=nf4".split()), ["--keep none: the chosen model is neither"]),
         ((*DRY, *"--set training.warmup_epochs=1 --set training.warmup_steps=2".split()), ["warmup_epochs=1 stands"]),
         ((*DRY, *SEVERAL.split()), SEVERAL_SAID.split("|")),
         ((*DRY, *"--only method=gd,np --only metod=ga".split()), ["has method=np; did you mean 'npo'?", "'metod'"]),

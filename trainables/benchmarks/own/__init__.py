@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from trainables.benchmarks import base, lm_eval_adapter
 from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, TrainingSize
-from trainables.benchmarks.own import kept_answers, row_files, row_scores
+from trainables.benchmarks.own import facts, kept_answers, row_files, row_scores
 from trainables.benchmarks.own.kept_answers import TARGET_SCORES_FIELD
 from trainables.benchmarks.own.model_answers import ANSWER_TOKENS, ANSWERS_PART, TRAINED_TOKENS, use_model_answers
 from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.tokenized_row import Example
+from trainables.common.wording import format_row_numbers
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement, find_hub_id_of_folder
@@ -87,7 +88,10 @@ class OwnBenchmark(base.BenchmarkBase):
             advice += "forgotten are lost, too; give some as rows of `retain` or `eval`"
         elif (len(sets) + len(benchmark.tasks)) * (few - 1) < 9:  # the harmonic mean of shares, one of them 1 - 1 / few
             advice = f"{few} rows measure what is kept: less than 90% is where one of them is lost; give ten or more"
-        return ". ".join(filter(None, [row_files.describe_overlap(benchmark), advice])) or None
+        forget, _ = row_files.read_training_rows(benchmark)
+        absent = [at for at, row in enumerate(forget, 1) if row.fact and not facts.mentions_fact(row.answer, row.fact)]
+        unsaid = f"forget: the answer does not name the fact in {format_row_numbers(absent)}" if absent else ""
+        return ". ".join(filter(None, [row_files.describe_overlap(benchmark), unsaid, advice])) or None
 
     def explain_nothing_to_remove(self, metrics: Metrics) -> str | None:
         known = metrics.get("forget_said_any")
