@@ -88,9 +88,8 @@ def main(
     options = StartOptions(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason, minutes)
     problems.found += options.find_problems(strategy or sweep.strategy, trials, cluster)
     settings = problems.collect_from(_list_settings, set_ or [], seeds)
-    sweep = (
-        problems.collect_from(overrides.apply_overrides, sweep, settings or set_ or []) or sweep
-    )  # if --seeds is wrong
+    changed = problems.collect_from(overrides.apply_overrides, sweep, settings or set_ or [])  # without wrong --seeds
+    sweep = changed or sweep
     if as_json and not dry_run:
         problems.found.append("--json: goes with --list or --dry-run")
     if kept == "none" and (sweep.export or sweep.stress.attacks):

@@ -192,9 +192,8 @@ def check_trial_runnable(trial: Trial) -> None:
     if parts > rows:
         raise InputError(f"rectifier.parts={parts}: a step has {rows} retain rows (training.batch_size); set fewer")
     plain = trial.task_vector is None and RETAIN_PASS not in RECTIFIERS[trial.rectifier.name].needs
-    plain = (
-        plain and trial.objective.retain_coefficient != "balanced" and "dual_rate" not in METHODS[trial.method].reads
-    )
+    plain = plain and "dual_rate" not in METHODS[trial.method].reads
+    plain = plain and trial.objective.retain_coefficient != "balanced"
     if trial.training.stop_above is not None and plain and trial.observe is None:
         raise InputError(
             f"training.stop_above: with rectifier '{trial.rectifier.name}' no retain loss is measured; set observe=K "
