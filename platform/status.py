@@ -161,7 +161,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     if driver is None or driver["alive"] is False:
         ended = "no driver" if driver is None else f"its driver died (process {driver['pid']} on {driver['host']})"
         yield ended + (f"; go on with: {found['go_on']}" if counts["left"] else "")
-        yield from (f"report: {place}" for place in (found["report"],) if place)
+        if found["report"]:
+            yield f"report: {found['report']}"
     elif driver["pid"] is None:
         yield "driven by an unknown process (its lock is damaged)"
     else:

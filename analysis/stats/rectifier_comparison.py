@@ -77,9 +77,8 @@ class RectifierComparison:
     def _find_sign(self, row: dict[Any, Any], goal: Goal, least: float) -> float:
         """Return the direction of a change; 0 where it is too small to count, or where seeds or rows leave it open.
 
-        NaN where no test could show it: of several rectifiers, where `least`, the least adjusted p, is above ALPHA.
-
         Rows do so where the KS distance changes by one step or less, or their interval of the utility's change holds 0.
+        NaN where no test could show it: of several rectifiers, where `least`, the least adjusted p, is above ALPHA.
         """
         if self.has_several:
             clear = row["adjusted"] <= significance.ALPHA

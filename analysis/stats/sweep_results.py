@@ -138,11 +138,8 @@ class SweepResults:
             rows = found.reindex(columns=[*SETTING_COLUMNS, *stats.values()])
             rows = rows.set_axis([*SETTING_COLUMNS, *stats], axis=1)
             measured.append(rows.assign(metric=metric, n=rows["n"].fillna(0)))
-        mixtures = (
-            tabulate_uwc_mixtures(runs.loc[mark_reported_trials(runs, self.rule)])
-            .merge(runs[["id", "configuration"]], on="id")
-            .drop(columns="id")
-        )
+        mixtures = tabulate_uwc_mixtures(runs.loc[mark_reported_trials(runs, self.rule)])
+        mixtures = mixtures.merge(runs[["id", "configuration"]], on="id").drop(columns="id")
         metrics = ["forget_quality", "model_utility", "weight", *UWC_CHECK_METRICS]
         mixtures[metrics] = mixtures[metrics].astype(float)
         mixtures = mixtures.melt(["configuration", "target"], metrics, "metric", "value")

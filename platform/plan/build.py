@@ -82,7 +82,7 @@ def make_plan(
         budget=studied,
         needs=needs,
         shape=shape,
-        warnings=(*warnings, *overrides.list_unread_warnings(sweep, spaces, strategy)),
+        warnings=(*warnings, *overrides.list_setting_warnings(sweep, spaces, strategy)),
         left_out=tuple(study for study in every if study not in {space.study for space in spaces}),
     )
 

@@ -77,7 +77,7 @@ def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     return changed.model_copy(update={"typed": tuple(dict.fromkeys([*axes, *fields]))})
 
 
-def list_unread_warnings(sweep: Sweep, spaces: Sequence[StudySpace], strategy: str) -> list[str]:
+def list_setting_warnings(sweep: Sweep, spaces: Sequence[StudySpace], strategy: str) -> list[str]:
     """Return a line for each setting of `--set` that is known to change no number of the spaces' trials."""
     cells, lines = [(space.fixed["method"], space.fixed["rectifier"]["name"]) for space in spaces], []
     for path in sweep.typed:

@@ -17,7 +17,7 @@ from trainables.storage.file_names import FAILED_STATUSES
 from trainables.storage.folder_storage import Storage
 
 KEEP_WEIGHTS_CHOICES = ("all", "pareto", "best", "none")
-"""`best`: the trial that the rule chooses, and one of the setting that means over seeds choose; `pareto`: both, too."""
+"""`best`: the trial that the rule chooses, and one of the setting that means over seeds choose so far; `pareto` too."""
 FIRST_TRIALS_WATCHED = 5
 """A sweep stops if this many trials end first and all of them fail for the same cause."""
 PREPARATION_KEY = "preparation"

@@ -83,9 +83,10 @@ def _list_unfinished(earlier: SweepFile | None, command: str, plan: Plan, store:
     """Return the commands that together run all that is left, also what this start with `--only` does not plan."""
     planned = {trial.id() for trial in plan.trials}
     others = [key for key in earlier.trials if key not in planned] if earlier else []
-    begun = all((store.result(key) or {"status": LOST})["status"] != LOST for key in others)
-    not_begun = plan.strategy == "optuna" and bool(plan.left_out)  # of studies that this start leaves out
-    if earlier is None or (begun and not (not_begun and len(earlier.trials) < earlier.planned_trial_count)):
+    left = any((store.result(key) or {"status": LOST})["status"] == LOST for key in others)
+    if earlier and plan.strategy == "optuna" and plan.left_out:  # whose trials are listed when they begin
+        left = left or len(earlier.trials) < earlier.planned_trial_count
+    if earlier is None or not left:
         return (command,)
     before = earlier.unfinished or (earlier.command,)
     return before if planned <= set(earlier.trials) else (*before, command)

@@ -21,7 +21,7 @@ from platform.state import lock, manifest
 from platform.state.limits import StartOptions, SweepStopper, load_spent_gpu_seconds, record_spent_gpu_seconds
 from platform.state.trial_outcomes import SweepState, add_shared_artifact_warnings, read_sweep_state
 from platform.sweep.chosen_trials import list_trials_to_attack
-from platform.sweep.dry_run import describe_disk_shortage, describe_dry_run, format_dry_run
+from platform.sweep.dry_run import describe_disk_shortage, format_dry_run, make_dry_run_document
 from platform.sweep.finish import report_end_of_sweep
 from platform.tracking.mirror import start_mlflow_mirror
 from search_spaces.schema.sweep import Sweep, import_sweep, list_sweep_names
@@ -113,7 +113,7 @@ def main(
     slots = estimate_parallel_trials(plan.sweep.resources, state.number_to_run, options.max_concurrent, options.address)
     lacks = describe_missing_resources(plan, options.address)
     if dry_run:
-        document = describe_dry_run(state, store, options.keep, slots, aside=aside, lacks=lacks)
+        document = make_dry_run_document(state, store, options.keep, slots, aside=aside, lacks=lacks)
         cli.print_line(json.dumps(document, indent=2) if as_json else "\n".join(format_dry_run(state, document, slots)))
         return 0
     if state.number_to_run and lacks:

@@ -124,7 +124,7 @@ def _estimate_time(state: SweepState, store: Storage, slots: int) -> dict[str, A
     return {"gpu_hours": hours[0], "preparation_gpu_hours": hours[1], "seconds": left if state.number_to_run else None}
 
 
-def describe_dry_run(
+def make_dry_run_document(
     state: SweepState, store: Storage, kept: str, slots: int, *, aside: int = 0, lacks: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the plan and what is done of it as JSON. `aside`: trials whose results `--new` sets aside."""

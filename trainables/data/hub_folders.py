@@ -110,7 +110,8 @@ def can_ask_hub() -> bool:
 
     check_hub_responds()
     try:
-        _ = constants.HF_HUB_OFFLINE or get_session().head(constants.ENDPOINT, timeout=deadlines.ANSWER_TIMEOUT)
+        if not constants.HF_HUB_OFFLINE:
+            get_session().head(constants.ENDPOINT, timeout=deadlines.ANSWER_TIMEOUT)
     except httpx2.HTTPError as error:
         return not isinstance(error, httpx2.ConnectError | httpx2.TimeoutException)
     return True

@@ -37,7 +37,7 @@ def test_a_model_is_trained_and_asked_in_its_chat_template_unless_another_is_nam
     tokenizer.save_pretrained(target)
     state = trial_outcomes.read_sweep_state(plan(store, target, files, *typed), store)
     assert {trial.benchmark.template for trial in state.plan.trials} == {template}
-    lines = list(dry_run.format_dry_run(state, dry_run.describe_dry_run(state, store, "none", 1), 1))
+    lines = list(dry_run.format_dry_run(state, dry_run.make_dry_run_document(state, store, "none", 1), 1))
     assert f"prompt template: {template}" in lines
     limited = 5 if "benchmark.limit=5" in typed else 6
     (told,) = (line for line in lines if line.startswith("rows of own (forget.jsonl): 6 to forget, 6 to retain; "))
@@ -74,7 +74,7 @@ def test_rows_to_forget_and_to_retain_are_warned_of(
     both.write_text(files["retain"].read_text() + files["forget"].read_text().splitlines()[1])
     state = trial_outcomes.read_sweep_state(plan(store, target, files | {"retain": both}), store)
     assert (state.warning() or "").startswith("forget, retain: 1 of 6 forget rows are among the rows to retain, too")
-    lines = dry_run.format_dry_run(state, dry_run.describe_dry_run(state, store, "none", 1), 1)
+    lines = dry_run.format_dry_run(state, dry_run.make_dry_run_document(state, store, "none", 1), 1)
     (line,) = (line for line in lines if line.startswith("warning: "))
     assert "(of the forget file: row 2). " in line
     assert line.endswith("is kept: less than 90% is where one of them is lost; give ten or more")

@@ -149,8 +149,8 @@ class TofuBenchmark(base.BenchmarkBase):
 
 def _metrics(benchmark: Benchmark, records: Records, reference: Reference | None) -> Metrics:
     guard = aggregates.EPSILON_BY_DIALECT[benchmark.dialect]
-    rows = sum(record["task"] == "forget" for record in records)  # a quick look has the first ones
-    ratios = None if reference is None else reference.ratios[:rows]
+    count = sum(record["task"] == "forget" for record in records)  # a quick look has the first rows
+    ratios = None if reference is None else reference.ratios[:count]
     found = aggregates.aggregate_metrics(records, benchmark.dialect, ratios)
     asked = measures.aggregate_measures(benchmark, records)
     return found | aggregates.derive_open_unlearning_scores(found | asked, reference, guard)

@@ -71,7 +71,7 @@ def map_tasks_to_configs(benchmark: Benchmark) -> dict[str, str]:
 
 
 def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
-    """Return the rows of each task, as many as the dialect takes."""
+    """Return the rows of each task, as many as the dialect takes. Raises InputError where one is no text."""
     limit = min(filter(None, (RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
     loaded = {}
     columns_of = {HOLDOUT_SET: PLAIN_COLUMNS} | dict.fromkeys(FACT_TASKS, GENERAL_COLUMNS)
