@@ -39,7 +39,7 @@ def method_label(method: str) -> str:
     return METHODS[method].label if method in METHODS else method
 
 
-def format_with_rectifier(rectifier: str, alone: str = "") -> str:
+def format_rectifier_part(rectifier: str, alone: str = "") -> str:
     """Return `w/ GRU`; `alone` for no rectifier."""
     return alone if rectifier == "none" else f"w/ {format_rectifier_name(rectifier)}"
 
@@ -51,12 +51,12 @@ def format_rectifier_name(rectifier: str) -> str:
 
 def describe_method(method: str, rectifier: str) -> str:
     """Return `GA w/ GRU`; of no rectifier the method's name alone."""
-    return f"{method_label(method)} {format_with_rectifier(rectifier)}".strip()
+    return f"{method_label(method)} {format_rectifier_part(rectifier)}".strip()
 
 
 def format_table_row_label(method: str, rectifier: str) -> str:
     """Return the first cell of a row: Original, Retrain, a method's name, or what it is combined with."""
-    return REFERENCE_LABELS.get(method) or (rectifier and format_with_rectifier(rectifier)) or method_label(method)
+    return REFERENCE_LABELS.get(method) or (rectifier and format_rectifier_part(rectifier)) or method_label(method)
 
 
 def order_names(names: Iterable[str], order: Iterable[str]) -> list[str]:

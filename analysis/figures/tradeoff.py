@@ -65,7 +65,7 @@ def draw_tradeoff(points: pd.DataFrame, rule: Selection) -> Figure:
         figure.legend(handles=handles, loc="outside upper center", ncols=7 if len(places) > 1 else 4, handlelength=1)
     rectifiers = labels.order_values(points.loc[points["kind"] == "chosen", "rectifier"])
     for name in rectifiers:
-        label = labels.format_with_rectifier(name, "method alone" if len(rectifiers) > 1 else "chosen, mean over seeds")
+        label = labels.format_rectifier_part(name, "method alone" if len(rectifiers) > 1 else "chosen, mean over seeds")
         panels[0].plot([], [], **(style.marker_style("", name) | CHOSEN_STYLE), label=label)
     panels[0].plot([], [], color=style.GREY, marker="o", **TRIAL_MARK_STYLE, label="every trial")
     style.add_legend(figure)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
 from analysis.figures.style import DASHED_LINE, FIGURE_RC_PARAMS, GREY, add_legend, make_panels, marker_style
-from analysis.labels import TASK_VECTOR_METHODS, format_forget_split, format_with_rectifier, method_label, order_values
+from analysis.labels import TASK_VECTOR_METHODS, format_forget_split, format_rectifier_part, method_label, order_values
 from analysis.load.trials import read_trial_parquet
 from analysis.stats.sweep_results import SHORT_NAMES, SweepResults
 from trainables.storage.file_names import STEPS
@@ -88,7 +88,7 @@ def tabulate_angles(steps: pd.DataFrame) -> pd.DataFrame:
 def draw_cosine_and_loss(points: pd.DataFrame) -> Figure:
     """Draw one split's points: cosine above risk, one column for each method; seeds thin, their mean thick."""
     changed = set(points.loc[(points["cos_after"] - points["cos"]).abs() > MIN_DRAWN_COSINE_CHANGE, "rectifier"])
-    looks = {name: _line_look(name, format_with_rectifier(name, "method alone")) for name in set(points["rectifier"])}
+    looks = {name: _line_look(name, format_rectifier_part(name, "method alone")) for name in set(points["rectifier"])}
     before = {name: looks[name] | {"linestyle": UNRECTIFIED_LINE_STYLE} for name in changed}
     for look in before.values():
         look["label"] += ", before rectification"

@@ -35,7 +35,7 @@ def compute_klom(unlearned: Array, retrained: Array) -> float:
     return float(np.mean(found))
 
 
-def pool_forget_quality(ratios: Array, retrained: list[Array]) -> float:
+def compute_pooled_fq(ratios: Array, retrained: list[Array]) -> float:
     """Return ln p of the KS test between a model's truth ratios and those of all retrained models as one sample.
 
     One retain model is one draw; against the worst of several, FQ would fall with every seed that is added.
@@ -49,7 +49,7 @@ def pool_forget_quality(ratios: Array, retrained: list[Array]) -> float:
 def compare_with_retraining_noise(results: SweepResults) -> pd.DataFrame:
     """Return a row for each chosen setting, of splits with at least three retain models: means over its n seeds.
 
-    `utility`, `quality` (`pool_forget_quality`) and `klom` of the forget rows; `*_low` and `*_high`: the lowest
+    `utility`, `quality` (`compute_pooled_fq`) and `klom` of the forget rows; `*_low` and `*_high`: the lowest
     and highest of the retain models, each against the others; `within`: utility is between them, quality not below.
     """
     found, metric = [], results.goals.retention.metric
@@ -62,7 +62,7 @@ def compare_with_retraining_noise(results: SweepResults) -> pd.DataFrame:
         others = [[*range(k), *range(k + 1, len(read))] for k in range(len(read))]
         bands = {
             "utility": models[metric].dropna(),
-            "quality": [pool_forget_quality(ratios[k], [ratios[n] for n in rest]) for k, rest in enumerate(others)],
+            "quality": [compute_pooled_fq(ratios[k], [ratios[n] for n in rest]) for k, rest in enumerate(others)],
             "klom": [compute_klom(margins[[k]], margins[rest]) for k, rest in enumerate(others)],
         }
         ends = {f"{name}_low": min(values) for name, values in bands.items()}
@@ -72,7 +72,7 @@ def compare_with_retraining_noise(results: SweepResults) -> pd.DataFrame:
                 continue
             row = {"split": split, "method": method, "rectifier": rectifier, "n": len(rows), "models": len(read)}
             row |= {"utility": trials[metric].mean(), "klom": compute_klom(np.array([one for _, one in rows]), margins)}
-            row["quality"] = float(np.mean([pool_forget_quality(one, ratios) for one, _ in rows]))
+            row["quality"] = float(np.mean([compute_pooled_fq(one, ratios) for one, _ in rows]))
             within = (
                 ends["utility_low"] <= row["utility"] <= ends["utility_high"] and row["quality"] >= ends["quality_low"]
             )

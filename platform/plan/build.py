@@ -202,7 +202,7 @@ def _check_trials(
     needs = estimate_memory_by_study(trials, shape)
     problems.collect_from(check_memory_fits, needs)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
-        size = kinds.get_benchmark(benchmark.name).training_size(benchmark, sweep.training.max_length)
+        size = kinds.get_benchmark(benchmark.name).estimate_training_size(benchmark, sweep.training.max_length)
         if size.exact:
             problems.collect_from(
                 method_constants.check_enough_forget_rows, size.points, sweep.task_vector.batches, benchmark.split

@@ -95,7 +95,7 @@ def estimate_memory_by_study(trials: Sequence[Trial], shape: ModelShape | None) 
     if shape is None:
         return {}
     texts = dict.fromkeys((trial.benchmark, trial.training.max_length) for trial in trials)
-    sizes = {text: benchmarks.get_benchmark(text[0].name).training_size(*text) for text in texts}
+    sizes = {text: benchmarks.get_benchmark(text[0].name).estimate_training_size(*text) for text in texts}
     kinds = {(one.study(), one.training, one.objective, one.rectifier.parts): one for one in trials}
     needs: dict[str, memory.MemoryFit] = {}
     for (study, *_), trial in kinds.items():  # of each study the trial that takes most
@@ -174,7 +174,7 @@ def estimate_row_sizes(sweep: Sweep, trial: Trial) -> tuple[TrainingSize, Evalua
     """Return how much text a trial trains on and an evaluation reads; of authors that a sweep invents, too."""
     benchmark, training = trial.benchmark, trial.training
     kind, made = benchmarks.get_benchmark(benchmark.name), sweep.fictional
-    text, asked = kind.training_size(benchmark, training.max_length), kind.estimate_evaluation_size(benchmark)
+    text, asked = kind.estimate_training_size(benchmark, training.max_length), kind.estimate_evaluation_size(benchmark)
     if text.points is None and training.max_steps is not None:
         return replace(text, points=training.max_steps * training.batch_size), asked
     if made is None or not benchmark.is_fictional:

@@ -54,7 +54,7 @@ def count_ranks_that_fit(node: NodeKind, wanted: Resources) -> int:
     return min(count, int(node.gpus / wanted.gpus + TOLERANCE)) if wanted.gpus else count
 
 
-def count_parallel_trials(kinds: Sequence[NodeKind], wanted: Resources) -> tuple[int, bool]:
+def fit_parallel_trials(kinds: Sequence[NodeKind], wanted: Resources) -> tuple[int, bool]:
     """Return how many trials all nodes hold at a time, and whether each is on one node: else none holds all ranks."""
     each = [(kind.most, count_ranks_that_fit(kind, wanted)) for kind in kinds]
     packed = sum(most * (ranks // wanted.ranks) for most, ranks in each)
@@ -132,7 +132,7 @@ def estimate_parallel_trials(wanted: Resources, trials: int, max_concurrent: int
     """Return how many of `trials` run at a time at least: a cluster's size is not known before it is asked."""
     here = NodeKind(count_usable_cpus(), count_local_gpus(), 1)
     alone = resolve_ray_address(address) == LOCAL_RAY
-    count = count_parallel_trials([here], wanted)[0] if alone else max_concurrent or 1
+    count = fit_parallel_trials([here], wanted)[0] if alone else max_concurrent or 1
     return max(1, min(count, max_concurrent or count, trials))
 
 

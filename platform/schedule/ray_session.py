@@ -147,7 +147,7 @@ def choose_placement(growth: AutoscalerLimits, wanted: Resources, max_concurrent
     Raises InputError where the cluster cannot hold a trial: Tune would wait without end.
     """
     kinds = capacity.list_node_kinds(ray.nodes(), growth)
-    count, packed = capacity.count_parallel_trials(kinds, wanted)
+    count, packed = capacity.fit_parallel_trials(kinds, wanted)
     strategy = "STRICT_PACK" if packed else "PACK"
     if KUBERAY_VARIABLE in os.environ:  # what its autoscaler may start is not known here
         if max_concurrent is None:

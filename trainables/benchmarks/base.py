@@ -160,7 +160,7 @@ class BenchmarkBase(ABC):
         return self.fingerprint(benchmark, training=False)
 
     @abstractmethod
-    def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
+    def estimate_training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
         """Return roughly how much there is to train on, before a tokenizer has read it: for plans."""
 
     def estimate_evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:

@@ -96,7 +96,7 @@ class MuseBenchmark(base.BenchmarkBase):
             for config in chain(*self.list_data_configs(benchmark)):
                 _load(benchmark, config)
 
-    def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
+    def estimate_training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
         corpus, *part = benchmark.split.split("_")
         times = int(part[1]) if part[:1] == ["scal"] else 1
         return TrainingSize(times * FORGET_CORPUS_TOKENS[corpus] // max_length, max_length, max_length)

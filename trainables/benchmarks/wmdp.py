@@ -79,7 +79,7 @@ class WmdpBenchmark(base.BenchmarkBase):
             return "files:" + hash_json(found)[:16]
         return "hub:" + "+".join(dict.fromkeys(mark.removeprefix("hub:") for mark in found))
 
-    def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
+    def estimate_training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
         """Return that most texts are longer than a row; how many there are is known when they are there."""
         return TrainingSize(None, max_length, max_length)
 

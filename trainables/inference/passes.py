@@ -12,7 +12,7 @@ from trainables.common import cli
 from trainables.common.errors import is_out_of_memory
 from trainables.inference.progress import ProgressCounter
 
-Result = TypeVar("Result")
+Value = TypeVar("Value")
 RunGroup = Callable[[list[Any]], dict[Any, Any]]
 """Returns the results of some items, by item."""
 _RANKS: ContextVar[int] = ContextVar("_RANKS", default=1)
@@ -61,7 +61,7 @@ def _run_share(what: str, run: RunGroup, lengths: Mapping[Any, int], token_budge
     return found
 
 
-def run_once_for_all_ranks(job: Callable[[], Result]) -> Result:
+def run_once_for_all_ranks(job: Callable[[], Value]) -> Value:
     if _RANKS.get() == 1:
         return job()
     return _gather_results(lambda: job() if dist.get_rank() == 0 else None)[0]

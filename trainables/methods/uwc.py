@@ -21,7 +21,7 @@ def search_mixture(
     """
     spent = 0
     while True:
-        low, high = find_largest_weight_bracket(known, goal)
+        low, high = find_last_crossing_bracket(known, goal)
         weight = high if abs(known[high] - goal) < abs(known[low] - goal) else low
         reached = low == 1 or abs(known[weight] - goal) <= settings.tolerance
         if reached or spent == settings.evaluations:
@@ -31,7 +31,7 @@ def search_mixture(
         spent += 1
 
 
-def find_largest_weight_bracket(known: dict[float, float], goal: float) -> tuple[float, float]:
+def find_last_crossing_bracket(known: dict[float, float], goal: float) -> tuple[float, float]:
     """Return the neighbours with the largest w between which MU falls below `goal`; equal ones where none falls.
 
     Raises ValueError where all are below it.

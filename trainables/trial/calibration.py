@@ -25,7 +25,7 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
 
     def evaluate(weight: float) -> float:
         """Return the utility of a mixture; one that is not finite has none."""
-        weights_on_disk.mix_with_target(network, after, before, weight)
+        weights_on_disk.load_mixture(network, after, before, weight)
         try:
             measured[weight], _ = steps.measure_network(network)
         except TrialDiverged:

@@ -185,8 +185,8 @@ def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
     shape = model_files.read_model_shape(trial.target)
     if shape is None:
         return None
-    benchmark = trial.benchmark
-    longest = benchmarks.get_benchmark(benchmark.name).training_size(benchmark, trial.training.max_length).longest
+    benchmark, kind = trial.benchmark, benchmarks.get_benchmark(trial.benchmark.name)
+    longest = kind.estimate_training_size(benchmark, trial.training.max_length).longest
     return memory.fit_trial_to_memory(trial, shape, longest, find_trial_gpu_bytes(trial, device)).micro_batch
 
 

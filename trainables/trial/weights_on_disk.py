@@ -68,7 +68,7 @@ def compute_relative_change(network: Any, target: TensorFiles) -> float | None:
 
 
 @torch.no_grad()
-def mix_with_target(network: Any, unlearned: Mapping[str, torch.Tensor], target: TensorFiles, weight: float) -> None:
+def load_mixture(network: Any, unlearned: Mapping[str, torch.Tensor], target: TensorFiles, weight: float) -> None:
     """Set theta = weight * theta_u + (1 - weight) * theta_org (the paper's UWC), one tensor after another.
 
     `unlearned`: the tensors of theta_u on the CPU, by name.

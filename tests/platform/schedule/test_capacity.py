@@ -59,7 +59,7 @@ def test_trials_on_nodes_are_what_trying_gives(ranks: int) -> None:
         shapes = [NodeKind(places, 0, 1) for places in free]
         packed = max(map(sum, itertools.product(*(range(places // ranks + 1) for places in free))))  # each on one node
         count, on_one_node = packed or sum(free) // ranks, any(places >= ranks for places in free)
-        assert capacity.count_parallel_trials(shapes, wanted) == (count, on_one_node)
+        assert capacity.fit_parallel_trials(shapes, wanted) == (count, on_one_node)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_nodes_that_may_start_count_once_and_within_the_limit_of_all(growth: Aut
     """Four of the large type and two of the small: six in all, one of which is there."""
     found = capacity.list_node_kinds([node(HEAD), node(GPUS)], growth)
     assert [(shape.gpus, shape.most) for shape in found] == [(8, 4), (1, 2), (0, 1)]
-    counts = [capacity.count_parallel_trials(found, Resources(ranks=ranks, gpus=1)) for ranks in (1, 4, 16)]
+    counts = [capacity.fit_parallel_trials(found, Resources(ranks=ranks, gpus=1)) for ranks in (1, 4, 16)]
     assert counts == [(34, True), (8, True), (2, False)]
 
 

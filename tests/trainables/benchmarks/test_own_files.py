@@ -106,11 +106,11 @@ def test_what_a_plan_is_told(files: dict[str, Path], tmp_path: Path) -> None:
     """4 questions and two texts to forget, 5 and one to retain, at four bytes a token in blocks of 16."""
     raw, kept = ([json.loads(line) for line in files[part].read_text().splitlines()] for part in ("forget", "retain"))
     texts, more = ([-(-len(row["text"]) // 4) for row in rows if "text" in row] for rows in (raw, kept))
-    found, points = OWN.training_size(on(files), 16), 4 + sum(-(-size // 16) for size in texts)
+    found, points = OWN.estimate_training_size(on(files), 16), 4 + sum(-(-size // 16) for size in texts)
     mean = (9 * 16 + sum([*texts, *more])) / (points + 5 + sum(-(-size // 16) for size in more))
     assert (found.points, found.longest, found.exact, found.mean) == (points, 16, False, pytest.approx(mean))
     tiny.write_rows(tmp_path / "asked.jsonl", raw[:4])
-    found = OWN.training_size(on(files | {"forget": tmp_path / "asked.jsonl"}), 16)
+    found = OWN.estimate_training_size(on(files | {"forget": tmp_path / "asked.jsonl"}), 16)
     assert (found.points, found.exact) == (4, True)
 
 

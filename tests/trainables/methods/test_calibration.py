@@ -101,7 +101,7 @@ def test_mixtures_and_the_relative_change_are_those_of_the_weights(
     target, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(trained_inputs.target)))
     unlearned, _ = model_files.load_model_and_tokenizer(Model(path=str(saved)))
     mixed, _ = model_files.load_model_and_tokenizer(Model(path=str(saved)))
-    weights_on_disk.mix_with_target(
+    weights_on_disk.load_mixture(
         mixed, dict(unlearned.named_parameters()), weights_on_disk.map_tensors_to_files(config.target), item["weight"]
     )
     for before, after, between in zip(target.parameters(), unlearned.parameters(), mixed.parameters(), strict=True):

@@ -70,7 +70,7 @@ class OwnBenchmark(base.BenchmarkBase):
             evaluated = f"of trainables.evaluate: --source {missing[0]}=FILE"
             raise InputError(f"benchmark.sources: own needs {wanted} ({evaluated})")
         for part in at:
-            if part not in (*row_files.list_row_sources(benchmark), ANSWERS_PART, *benchmark.tasks):
+            if part not in (*row_files.list_row_parts(benchmark), ANSWERS_PART, *benchmark.tasks):
                 hint = suggest_name(part, (*row_files.ROW_FILE_PARTS, *benchmark.tasks))
                 raise InputError(f"benchmark.sources: '{part}' is neither rows nor a task of benchmark.tasks; {hint}")
 
@@ -125,7 +125,7 @@ class OwnBenchmark(base.BenchmarkBase):
     def fingerprint(self, benchmark: Benchmark, *, training: bool = True) -> str:
         """Name what the files and the tasks' folders hold. Raises InputError if one holds no questions."""
         at = benchmark.places
-        rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.list_row_sources(benchmark)}
+        rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.list_row_parts(benchmark)}
         marks = {part: fingerprints.hash_files([file]) for part, file in rows.items()}
         if ANSWERS_PART in at:
             check_folder_unchanged(Path(at[ANSWERS_PART]).parent, "retain=auto")
@@ -144,7 +144,7 @@ class OwnBenchmark(base.BenchmarkBase):
             marks[task] = fingerprints.hash_files(files)
         return "files:" + fingerprints.hash_json(marks)[:16]
 
-    def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
+    def estimate_training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
         """Estimate at four bytes a token; mean and longest are of the forget and of the retain rows."""
         rows = row_files.read_training_rows(benchmark)
         forget, retain = ([length for row in side for length in _lengths(row, max_length)] for side in rows)

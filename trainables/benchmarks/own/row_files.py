@@ -52,7 +52,7 @@ def is_request_name(name: str) -> bool:
     return re.fullmatch(f"{REQUEST_PREFIX}[0-9]{{2}}", name) is not None
 
 
-def list_row_sources(benchmark: Benchmark) -> list[str]:
+def list_row_parts(benchmark: Benchmark) -> list[str]:
     """Return the parts of `benchmark.sources` that are files of rows."""
     return [part for part in benchmark.places if part in ROW_FILE_PARTS or is_request_name(part)]
 
@@ -137,7 +137,7 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[OwnRow]]:
 def check_row_files(benchmark: Benchmark) -> None:
     """Raise InputError with what is wrong in every file."""
     problems = ProblemCollector()
-    for part in list_row_sources(benchmark):
+    for part in list_row_parts(benchmark):
         problems.collect_from(read_row_file, part, benchmark.places[part])
     problems.raise_if_any()
     forget, retain = read_training_rows(benchmark)

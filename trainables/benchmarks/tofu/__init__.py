@@ -76,14 +76,14 @@ class TofuBenchmark(base.BenchmarkBase):
         shared = [config for task, config in tasks.items() if task not in ("forget", HOLDOUT_SET)]
         return raw_rows.fingerprint_data_source(benchmark.data, shared, benchmark.revision)
 
-    def training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
+    def estimate_training_size(self, benchmark: Benchmark, max_length: int) -> TrainingSize:
         points, here = 40 * rows.parse_forget_percentage(benchmark.split), typed_paths.is_folder(benchmark.data)
         points = len(self.training_rows(benchmark)[0]) if here else points
         return TrainingSize(points, min(MEAN_ROW_TOKENS, max_length), min(MAX_ROW_TOKENS, max_length), exact=here)
 
     def estimate_evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         limit = min(filter(None, (rows.RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
-        sizes = (self.training_size(benchmark, MEAN_ROW_TOKENS).points or 0, *OTHER_TASK_ROWS)
+        sizes = (self.estimate_training_size(benchmark, MEAN_ROW_TOKENS).points or 0, *OTHER_TASK_ROWS)
         count = sum(size if limit is None else min(size, limit) for size in sizes)
         return EvaluationSize(count * ANSWERS_PER_ROW * MEAN_ROW_TOKENS, count * MAX_GENERATED_TOKENS)
 
