@@ -12,7 +12,7 @@ from ray.train import TrainingFailedError
 from platform.plan.plan import Plan
 from platform.state.lock import call_periodically_in_thread
 from platform.state.trial_outcomes import SweepState, read_target_evaluations, read_target_utilities
-from trainables.benchmarks import selection
+from trainables.benchmarks import get_benchmark, selection
 from trainables.benchmarks.own import kept_answers
 from trainables.benchmarks.own.row_files import are_model_answers_ready
 from trainables.common.cli import print_line
@@ -99,12 +99,13 @@ def _wait_for(tasks: Mapping[Any, tuple[str, str]], store: Storage) -> None:
 
 
 def _warn_of_weak_targets(plan: Plan, store: Storage) -> None:
-    """Say where the target model's utility is 0, which the selection rule needs, or its template does not fit."""
+    """Say where the target's utility is 0, its template does not fit, or it knows nothing that is to be removed."""
     for split, utility in read_target_utilities(plan, store).items():
         if utility == 0 and (why := selection.explain_missing_utility_bar(utility, plan.sweep.selection)):
             print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
     for found in read_target_evaluations(plan, store).values():
-        for advice in filter(None, [*kept_answers.explain_unmeasured_sets(found), found.get("advice")]):
+        nothing = get_benchmark(plan.sweep.benchmark.name).explain_nothing_to_remove(found["metrics"])
+        for advice in filter(None, [*kept_answers.explain_unmeasured_sets(found), found.get("advice"), nothing]):
             print_line(f"warning: target: {advice}")
 
 

@@ -139,4 +139,5 @@ def _keep_shares(
     path = store.attack_results_folder(key) / ATTACK_RESULTS_FILE
     atomic_files.write_json(path, document)
     store.push(path)
+    cli.print_line(f"kept: {path}")
     return shares

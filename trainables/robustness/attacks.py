@@ -119,11 +119,10 @@ def list_recoveries(model: AttackResults, target: AttackResults, retain: AttackR
         for step in sorted(made[0]["points"], key=int):
             after, learnt = _read(model, name, step), _read(retain, name, step)
             row = {"attack": name, "step": int(step), "lr": rate, "title": title}
-            if name == SWEEP_ATTACK:
-                rates = [one["lr"] for one in made[0]["settings"]["attackers"]]
-                row["title"] += f" (lr {min(rates):g} to {max(rates):g})"
-            elif rate:
-                row["title"] += f" (lr {rate:g}), step {step}"
+            rates = [one["lr"] for one in made[0]["settings"].get("attackers", ())] or [rate] * bool(rate)
+            if rates:
+                span = " to ".join(dict.fromkeys(f"{one:g}" for one in (min(rates), max(rates))))
+                row["title"] += f" (lr {span})" + f", step {step}" * (name != SWEEP_ATTACK)
             row |= {"before": before, "after": after, "retain_before": unseen, "retain": learnt}
             row["target"] = full if name in ROWS_BY_RELEARNING else _read(target, name, step)
             gain = (learnt or 0.0) - (unseen or 0.0)

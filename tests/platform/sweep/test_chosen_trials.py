@@ -128,6 +128,7 @@ def test_a_trial_that_leaves_most_is_said_to(
 def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
     typed: list[str], tmp_path: Path, written: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Nor one that knows nothing of the rows to forget, which is told before any trial."""
     plan, store = swept(typed, tmp_path, 0.0, (0.0, 0.0), (0.3, 0.2))
     printed = said(plan, store)
     assert printed.startswith(f"verdict: Ship {plan.label(plan.trials[1])}: ")
@@ -136,6 +137,9 @@ def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
     assert capsys.readouterr().out.startswith(
         "warning: own: the target model's utility is 0, so the highest utility is chosen; "
     )
+    write_evaluation(store, plan.references[0].evaluation, measures(0.05, 0.5))
+    prepare._warn_of_weak_targets(plan, store)
+    assert "target: nothing was there to remove, the target model says 5% of the rows" in capsys.readouterr().out
 
 
 def test_a_start_without_a_report_ends_with_status_1(typed: list[str], tmp_path: Path, monkeypatch: Any) -> None:

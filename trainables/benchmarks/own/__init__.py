@@ -87,7 +87,7 @@ class OwnBenchmark(base.BenchmarkBase):
             advice = "retain: no question that is to be kept is asked, so nothing tells whether neighbours of what is "
             advice += "forgotten are lost, too; give some as rows of `retain` or `eval`"
         elif (len(sets) + len(benchmark.tasks)) * (few - 1) < 9:  # the harmonic mean of shares, one of them 1 - 1 / few
-            advice = f"{few} rows measure what is kept: less than 90% is where one of them is lost; give ten or more"
+            advice = f"too few rows ({few}) measure what is kept: with one lost it is below 90%; give ten or more"
         forget, _ = row_files.read_training_rows(benchmark)
         absent = [at for at, row in enumerate(forget, 1) if row.fact and not facts.mentions_fact(row.answer, row.fact)]
         unsaid = f"forget: the answer does not name the fact in {format_row_numbers(absent)}" if absent else ""
