@@ -261,13 +261,13 @@ def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 def _suggest(path: str, known: Sequence[str]) -> str:
     """Return `did you mean 'training.lr'? known: ...`: settings of this name, else of this section, else sections."""
     section, _, name = path.rpartition(".")
-    same = [one for one in known if one.rpartition(".")[2] == name]
-    inside = [one for one in known if one.startswith(f"{section or name}.")]
-    if same or inside:
-        return suggest_name(path, same) if same else f"known: {', '.join(inside)}"
+    if same := [one for one in known if one.rpartition(".")[2] == name]:
+        return suggest_name(path, same)
+    inside = {one.rpartition(".")[2]: one for one in known if one.startswith(f"{section or name}.")}
     sections = dict.fromkeys(re.sub(r"\..*", ".*", one) for one in known)
-    hint = "".join(f"did you mean '{near}'? " for near in difflib.get_close_matches(path, known, n=1))
-    return f"{hint}known: {', '.join(sections)}"
+    near = difflib.get_close_matches(*((name, inside, 1, 0.5) if inside else (path, known, 1)))
+    hint = "".join(f"did you mean '{inside.get(one, one)}'? " for one in near)
+    return f"{hint}known: {', '.join(inside.values() or sections)}"
 
 
 def _read_settings(item: str) -> list[str]:

@@ -33,6 +33,7 @@ def test_setting_a_field_reaches_every_trial(make: MakePlan) -> None:
     [
         ("methd=ga", "unknown field 'methd'; did you mean 'method'?"),
         ("training.learning_rate=1", "unknown field 'training.learning_rate'; known: training.batch_size, "),
+        ("training.rl=1", "unknown field 'training.rl'; did you mean 'training.lr'? known: training.batch_size, "),
         ("rectifier=gru", "unknown field 'rectifier'; known: rectifier.gamma, "),
         ("strategy=grid", "unknown field 'strategy'; known: attention, backbone, baseline, benchmark.*, calib"),
         ("seed=0,1 seed=2", "--set: seed: set twice, to 0,1 and 2; write all its values once"),
