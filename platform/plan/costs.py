@@ -155,11 +155,12 @@ def estimate_evaluation_seconds(
     shared = 1 if alone else resources.ranks
     count = 1 / shared + len(trial.calibration.targets) * trial.calibration.evaluations
     if trial.training.eval_every and not alone:
-        part = 1.0
-        if rows := trial.selection.rows:  # a look reads these alone
+        part, looks = 1.0, (sampling.count_steps(trial.training, points) - 1) // trial.training.eval_every
+        if rows := trial.selection.rows:  # a look reads these alone, and one is at the target model
             few = trial.benchmark.model_copy(update={"limit": min(rows, trial.benchmark.limit or rows)})
             part = benchmarks.get_benchmark(few.name).estimate_evaluation_size(few).read / max(1.0, size.read)
-        count += part * ((sampling.count_steps(trial.training, points) - 1) // trial.training.eval_every) / shared
+            looks += 1
+        count += part * looks / shared
     budget = resources.evaluation_tokens or (memory.MAX_PASS_TOKENS if resources.gpus else memory.CPU_PASS_TOKENS)
     operations = 2 * shape.parameter_count / rates[precision]
     launching = shape.layers * LAUNCHES_PER_LAYER[0] * rates["launch"]

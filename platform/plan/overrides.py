@@ -265,7 +265,7 @@ def _suggest(path: str, known: Sequence[str]) -> str:
         return suggest_name(path, same)
     inside = {one.rpartition(".")[2]: one for one in known if one.startswith(f"{section or name}.")}
     sections = dict.fromkeys(re.sub(r"\..*", ".*", one) for one in known)
-    near = difflib.get_close_matches(*((name, inside, 1, 0.5) if inside else (path, known, 1)))
+    near = difflib.get_close_matches(name if inside else path, inside or known, n=1, cutoff=0.5 if inside else 0.6)
     hint = "".join(f"did you mean '{inside.get(one, one)}'? " for one in near)
     return f"{hint}known: {', '.join(inside.values() or sections)}"
 

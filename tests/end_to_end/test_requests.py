@@ -15,11 +15,14 @@ from tests.support.environment import RunModule, type_settings
 from tests.support.starts import invoke
 from trainables import evaluate
 from trainables.benchmarks.own import row_files, row_scores
+from trainables.config.settings import Calibration
+from trainables.config.trial import Trial
 from trainables.data.conversations import make_encoder
 from trainables.storage.atomic_files import read_json
 from trainables.storage.file_names import WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.trial.runner import TrialRun
+from trainables.trial.step_selection import list_predecessor_trials
 
 SHRUNK = ("method=gd", "rectifier.name=none", "training.batch_size=2", "training.epochs=4", "training.eval_every=2")
 SHRUNK += ("training.max_length=96", "training.lr=1e-3")
@@ -96,6 +99,23 @@ def test_earlier_requests_are_measured_as_by_hand(earlier: str, swept: Swept, pl
     names = ("said", "said_any", "extraction_strength", "exact_memorisation", "rouge", "prob", "rows")
     expected = {f"{earlier}_{name}": again[f"forget_{name}"] for name in names}
     assert {name: kept[name] for name in expected} == pytest.approx(expected, rel=1e-5)  # other rows share a batch
+
+
+def test_one_run_again_in_another_storage_knows_those_before(swept: Swept, tmp_path: Path) -> None:
+    """A calibration mixes with the model that the request went on from, and so measures that one at weight 0."""
+    store, results, _ = swept
+    again = Trial.model_validate(results[2]["config"])
+    assert [one.id() for one in list_predecessor_trials(again, Storage(tmp_path))] == [
+        results[1]["id"],
+        results[0]["id"],
+    ]
+    training = again.training.model_copy(update={"eval_every": None, "max_steps": 1, "lr": 1.0})
+    mixed = Calibration(targets=(0.99,), evaluations=1)
+    again = again.model_copy(update={"training": training, "calibration": mixed})
+    *_, last = TrialRun(again, store).run_and_yield_events()
+    (unmixed,) = last["result"]["calibration"]["targets"]
+    known = pytest.approx(results[1]["metrics"]["forget_prob"], rel=1e-5)
+    assert (unmixed["weight"], unmixed["metrics"]["request_02_prob"]) == (0.0, known)
 
 
 def test_the_report_follows_the_requests(swept: Swept, tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def make_attack_inputs_from_trial(trial_id: str, store: Storage) -> AttackInputs
     weights = model_folder.fetch_kept_weights(trial_id, store)
     attacks.check_benchmark_can_be_attacked(trial.benchmark, "ID")
     setup.check_inputs_unchanged(trial)
-    models = {"model": _with_fingerprint(Model(path=str(weights)), "ID"), "target": trial.target}
+    made = Model(path=str(weights), attention=trial.target.attention)
+    models = {"model": _with_fingerprint(made, "ID"), "target": trial.target}
     kept = trial.retain_evaluation and atomic_files.read_json(Path(trial.retain_evaluation.path))
     if kept and "model" in kept:
         models["retain"] = localize_paths(Model.model_validate(kept["model"]), store)

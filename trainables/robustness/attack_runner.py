@@ -116,7 +116,7 @@ class AttackRunner:
         try:
             result |= self._make(model, name)
         except Exception as error:  # the other attacks go on
-            if not (isinstance(error, TrialDiverged) or is_out_of_memory(error)):
+            if not (isinstance(error, TrialDiverged | InputError) or is_out_of_memory(error)):
                 raise
             return result | {"points": {}, "seconds": time.monotonic() - began, "failure": first_error_line(error)}
         result |= {"seconds": time.monotonic() - began, **provenance.collect_provenance()}

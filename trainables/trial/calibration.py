@@ -35,8 +35,8 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
     def goal_metrics(weight: float) -> Metrics:
         return {goal.metric: measured[weight].get(goal.metric) for goal in goals}
 
-    target = load_target_evaluation(trial, steps.store)
-    if target:
+    target = None if trial.earlier_trial_id else load_target_evaluation(trial, steps.store)
+    if target:  # of the model that is mixed: not the first of requests in a row
         measured[0.0] = target["metrics"]
         utility[0.0] = float(target["metrics"][name])
     else:

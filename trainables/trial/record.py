@@ -59,8 +59,10 @@ class TrialRecord:
         return seconds
 
     def resume_at_step(self, step: int, seconds: Mapping[str, float]) -> None:
-        """Add the `seconds` by part that earlier processes took to reach the checkpoint at `step`."""
-        self.resumed_at = step
+        """Add the `seconds` by part that earlier processes took to reach the checkpoint at `step`; a retry has them."""
+        known, self.resumed_at = self.resumed_at is not None or self.seconds["training"] > 0, step
+        if known:
+            return
         self.begun -= seconds.get("total", 0.0)
         for part in ("loading", "evaluation"):
             self.seconds[part] += seconds.get(part, 0.0)

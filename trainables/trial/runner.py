@@ -112,6 +112,8 @@ class TrialRun:
             yield from self._evaluate(network, steps, together=False)
             return
         network, tokenizer = setup.load_target_model(trial.target, trial.resources.precision, trial.resources, device)
+        steps = StepSelection(trial, self.store, self.weights, tokenizer, reference, self.report)
+        steps.look_at_target(network)
         if trial.calibration.targets:
             weights_on_disk.check_tensor_names(weights_on_disk.map_tensors_to_files(trial.target), network)
         task = setup.make_training_task(trial, network, tokenizer, device, record.micro_batch)
@@ -120,7 +122,6 @@ class TrialRun:
         resources = setup.choose_engine_and_zero_stage(trial, network, device, folder)
         record.zero_stage = resources.zero_stage
         checkpoints.check_checkpoint_layout(folder, resources)
-        steps = StepSelection(trial, self.store, self.weights, tokenizer, reference, self.report)
         resume_from = checkpoints.read_checkpoint_meta(folder)
         if resume_from and not steps.can_resume_at(resume_from["step"]):
             resume_from = {}

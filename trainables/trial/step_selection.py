@@ -38,9 +38,13 @@ Metrics = dict[str, Any]
 
 
 def list_predecessor_trials(trial: Trial, store: Storage) -> list[Trial]:
-    """Return the trials that a trial goes on from, the nearest first, as far as the storage has them."""
+    """Return the trials that a trial goes on from, the nearest first; also of another storage, where its target is."""
     found = []
-    while trial.earlier_trial_id and (config := store.read_json(store.trial(trial.earlier_trial_id) / CONFIG)):
+    while trial.earlier_trial_id:
+        config = store.read_json(store.trial(trial.earlier_trial_id) / CONFIG)
+        config = config or atomic_files.read_json(Path(trial.target.path).parent / CONFIG)
+        if config is None:
+            raise InputError(f"target: trial {trial.earlier_trial_id}, which made it, is in no storage at hand")
         trial = localize_paths(Trial.model_validate(config), store)
         found.append(trial)
     return found
@@ -222,17 +226,29 @@ class StepSelection:
     def _make_evaluation(self, network: Any, metrics: Metrics, rows: benchmarks.Records) -> StepEvaluation:
         target = weights_on_disk.map_tensors_to_files(self.trial.target)
         metrics["relative_change"] = weights_on_disk.compute_relative_change(network, target)
-        halves = benchmarks.compute_metrics_of_each_half(self.trial.benchmark, rows, self.reference)
-        return {"metrics": metrics, "halves": halves}
+        return {"metrics": metrics, "halves": self._compute_halves(rows)}
+
+    def _compute_halves(self, rows: benchmarks.Records) -> list[Metrics] | None:
+        return benchmarks.compute_metrics_of_each_half(self.trial.benchmark, rows, self.reference)
+
+    def look_at_target(self, network: Any) -> None:
+        """Take the look at the target model that those at trained ones are held against: at the same rows, once."""
+        if self._looks is not None and dist.get_rank() == 0:
+            self.target = self._measure_target(network)
 
     def _find_target(self) -> StepEvaluation:
-        """Return the target model's evaluation: the one that the sweep made, or else one that is made here, once."""
-        self.target = self.target or load_target_evaluation(self.trial, self.store)
-        if self.target is None:
-            network, _ = model_files.load_model_and_tokenizer(self.trial.target, self.trial.resources.precision)
-            network = network.to("cuda" if self.trial.resources.gpus else "cpu")
-            self.target = self._make_evaluation(network, *self.measure_network(network))
+        """Return the look at the target model, or else its evaluation: the sweep's, or one that is made here, once."""
+        self.target = self.target or load_target_evaluation(self.trial, self.store) or self._measure_target()
         return self.target
+
+    def _measure_target(self, network: Any = None) -> StepEvaluation:
+        """Measure the target model, before the first of a row; `network`: the model that the trial goes on from."""
+        if network is None or self.trial.earlier_trial_id:
+            first = [self.trial, *list_predecessor_trials(self.trial, self.store)][-1].target
+            network, _ = model_files.load_model_and_tokenizer(first, self.trial.resources.precision)
+            network = network.to("cuda" if self.trial.resources.gpus else "cpu")
+        metrics, rows = self.measure_network(network.eval(), self._looks)
+        return {"metrics": metrics, "halves": self._compute_halves(rows)}
 
     def _best_until(self, step: int) -> int | None:
         """Return the best of the steps up to `step`: the last of them that was the best so far."""

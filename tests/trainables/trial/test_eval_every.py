@@ -113,6 +113,9 @@ def test_a_quick_look_chooses_and_the_choice_is_measured_whole(
     why = "less than 90% of the utility was kept at steps 2 and 4"
     assert (floored["training"]["ended"], floored["training"]["steps"], floored["status"]) == (why, 4, "finished")
     assert floored["evaluations"] == found["evaluations"][:2]
+    unchanged = configuration(trained_inputs, lr=1e-12, stop_when="utility:0.99")  # three rows are harder than four
+    kept, _ = finish(unchanged.model_copy(update={"selection": Selection(rows=3)}), tmp_path)
+    assert ("ended" in kept["training"], kept["training"]["steps"]) == (False, STEPS)
 
 
 @pytest.mark.parametrize(

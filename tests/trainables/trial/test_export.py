@@ -194,20 +194,20 @@ def test_a_collapsed_trial_of_another_device_chosen_on_other_rows(kept: Any, tmp
 def test_weights_are_rounded_as_the_target_models_unless_that_changes_what_was_measured(
     rounding: float, width: int, said: str, kept: Any, trained_inputs: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """The target model's files say that they are of bf16."""
+    """The target model's files say that they are of bf16. Numbers of a half are of the rounded weights, too."""
     shutil.copytree(trained_inputs.target, tmp_path / "target")
     stated = json.loads((tmp_path / "target" / "config.json").read_text())
     (tmp_path / "target" / "config.json").write_text(json.dumps(stated | {"dtype": "bfloat16"}))
     config = config_of(kept, "target", path=str(tmp_path / "target"))
-    place, trial_id = doctored(kept, tmp_path, config=config)
+    halves = [{"model_utility": 0.1, "forget_quality": None}, {"model_utility": 0.2, "forget_quality": None}]
+    place, trial_id = doctored(kept, tmp_path, config=config, halves=halves)
     monkeypatch.setattr(model_folder, "ROUNDED_WEIGHTS_TOLERANCE", rounding)
-    facts = model_folder.export_trial(trial_id, place, tmp_path / "model")
+    facts = model_folder.export_trial(trial_id, place, tmp_path / "model", rule=Selection(halves=True))
     tensors = load_file(tmp_path / "model" / "model.safetensors").values()
     assert {tensor.element_size() for tensor in tensors} == {width}
     assert said in (tmp_path / "model" / model_folder.CARD_FILE).read_text()
     assert (facts["differences"], (tmp_path / "model" / "recipe.json").exists()) == ([], False)
-    written = json.loads((tmp_path / "model" / model_folder.FACTS_FILE).read_text())
-    assert written["metrics"].items() >= written["verified_metrics"].items() or width == 4
+    assert (facts["metrics"]["model_utility"] == 0.2) == (width == 4)
 
 
 # --push: an exported folder on the hub, private, without a text or token

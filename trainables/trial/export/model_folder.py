@@ -58,8 +58,9 @@ def export_trial(
         rule = trial.selection if result["chosen_step"] is not None else Selection()
     with atomic_files.write_folder(output) as staging:
         verified = _write_weights(trial, result, store, weights, staging)
+        halves = verified.pop("halves")
         if verified["rounded_to"]:  # the card and its verdict are on what is written
-            result = result | {"metrics": result["metrics"] | verified["verified_metrics"]}
+            result = result | {"metrics": result["metrics"] | verified["verified_metrics"], "halves": halves}
         facts = _collect_facts(trial, result, store, rule) | verified | {"why": why, "attacks": list(shares)}
         atomic_files.write_json(staging / FACTS_FILE, facts)
         atomic_files.write_redacted_text(staging / CARD_FILE, render_model_card(facts, trial))
@@ -73,7 +74,8 @@ def _write_weights(
     target = [trial, *step_selection.list_predecessor_trials(trial, store)][-1].target
     has, rounded = map(model_files.read_stated_precision, (weights, typed_paths.expand_home(target.path)))
     if has == "fp32" and rounded != has:
-        network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(weights)), rounded, "ID")
+        made = Model(path=str(weights), attention=trial.target.attention)
+        network, tokenizer = model_files.load_model_and_tokenizer(made, rounded, "ID")
         model_files.save_model(network, tokenizer, folder, {})
         (folder / fingerprints.RECIPE_FILE).unlink()
         found = verify_export_metrics(trial, result, folder, ROUNDED_WEIGHTS_TOLERANCE) | {"rounded_to": rounded}
@@ -112,11 +114,13 @@ def verify_export_metrics(
     resources, run_on = trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), result["topology"]
     device, verified_on = prepare_process(resources, trial.seed), read_device_name(gpus)
     precision = "fp32" if trial.task_vector else trial.resources.precision
-    network, tokenizer = model_files.load_model_and_tokenizer(Model(path=str(folder)), precision, "--output")
+    written = Model(path=str(folder), attention=trial.target.attention)
+    network, tokenizer = model_files.load_model_and_tokenizer(written, precision, "--output")
     known = run_on.get("evaluation_tokens") if verified_on == run_on["device"] else None  # bf16 rounds by it
     reference = setup.load_reference_evaluation(trial)
     budget = known or choose_process_token_budget(resources, network.to(device))
-    metrics, _ = evaluation.evaluate(network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget)
+    metrics, rows = evaluation.evaluate(network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget)
+    halves = benchmarks.compute_metrics_of_each_half(trial.benchmark, rows, reference)
     wrong = []
     for name in (name for name in metrics if name in result["metrics"]):
         before, now = result["metrics"][name], metrics[name]
@@ -125,7 +129,7 @@ def verify_export_metrics(
             wrong.append(f"{name} {before} is {now}")
     if wrong and tolerance == SAME_WEIGHTS_TOLERANCE and verified_on == run_on["device"]:
         raise InputError(f"--output: the written weights do not give the trial's metrics again: {'; '.join(wrong)}")
-    return {"verified_metrics": metrics, "verified_on": verified_on, "differences": wrong}
+    return {"verified_metrics": metrics, "halves": halves, "verified_on": verified_on, "differences": wrong}
 
 
 def load_evaluated_trial(trial_id: str, store: Storage) -> tuple[Trial, dict[str, Any]]:
