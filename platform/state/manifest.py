@@ -15,9 +15,10 @@ from trainables.common.cli import print_line
 from trainables.common.errors import InputError
 from trainables.common.fingerprints import hash_json
 from trainables.common.redaction import redact
+from trainables.common.wording import format_count
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
-from trainables.storage.file_names import LOST
+from trainables.storage.file_names import CONFIG, LOST
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile, find_sweeps_by_name, map_sweep_labels_to_names, read_sweep
 from trainables.trial.progress import describe_shared_progress
@@ -32,6 +33,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     plan = state.plan
     path = store.sweep(plan.sweep.name, plan.hash)
     earlier = read_sweep(path) if path.exists() else None
+    earlier = earlier and _drop_trials_on_other_rows(earlier, plan, store)
     commands: dict[str, str] = {}  # a start that goes on with an earlier one is not another
     for one in (*(earlier.commands if earlier else ()), command):
         commands.setdefault(format_resume_command(one), one)
@@ -77,6 +79,28 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     write_json(path, sweep.model_dump(mode="json"))
     store.push(path)
     return sweep
+
+
+def _drop_trials_on_other_rows(earlier: SweepFile, plan: Plan, store: Storage) -> SweepFile:
+    """Return the file without the trials of splits whose rows or retain model have changed since, but the plan's own.
+
+    They would stand in one table with those of this start, and beside its reference models.
+    """
+    now = {(ref.split, ref.role): ref.evaluation for ref in plan.references if ref.role in ("original", "retain")}
+    was = {(ref.split, ref.role): ref.evaluation for ref in earlier.references}
+    changed = {split for (split, role), key in now.items() if was.get((split, role), key) != key}
+    own = {trial.id() for trial in plan.trials}
+
+    def is_on_other_rows(trial_id: str) -> bool:
+        config = store.read_json(store.trial(trial_id) / CONFIG) or {}
+        return trial_id not in own and config.get("benchmark", {}).get("split") in changed
+
+    left = tuple(key for key in earlier.trials if not (changed and is_on_other_rows(key)))
+    if count := len(earlier.trials) - len(left):
+        several = format_count(count, "trial")
+        print_line(f"{several} of earlier starts, on other rows or with another retain model: left out of the sweep")
+    references = tuple(ref for ref in earlier.references if ref.split not in changed)
+    return earlier.model_copy(update={"trials": left, "references": references})
 
 
 def _list_unfinished(earlier: SweepFile | None, command: str, plan: Plan, store: Storage) -> tuple[str, ...]:

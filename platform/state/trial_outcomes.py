@@ -86,9 +86,12 @@ def read_sweep_state(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) ->
     return add_shared_artifact_warnings(state, store)
 
 
-def add_recorded_trials_to_plan(plan: Plan, store: Storage) -> Plan:
-    """Return a plan with the trials in its ranges that earlier starts began: the sweep's file lists them."""
-    if not plan.has_ranges:
+def add_recorded_trials_to_plan(plan: Plan, store: Storage, *, every: bool = False) -> Plan:
+    """Return a plan with the trials in its ranges that earlier starts began: the sweep's file lists them.
+
+    `every`: with all of its splits, also those that this start leaves out.
+    """
+    if not (plan.has_ranges or every):
         return plan
     store.download_sweeps_and_results()
     known, recorded = {trial.id() for trial in plan.trials}, []
@@ -100,7 +103,9 @@ def add_recorded_trials_to_plan(plan: Plan, store: Storage) -> Plan:
         with contextlib.suppress(ValidationError):  # of other custom methods than are here
             trial = Trial.model_validate(config)
             space = plan.spaces.get(trial.study())
-            if space and space.has_ranges and (found := space.find_same_trial(trial)):
+            if every and trial.benchmark.split in {ref.split for ref in plan.references}:
+                recorded.append(trial)
+            elif space and space.has_ranges and (found := space.find_same_trial(trial)):
                 recorded.append(found)
     return replace(plan, trials=(*plan.trials, *recorded))
 

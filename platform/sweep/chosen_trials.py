@@ -1,14 +1,18 @@
 """The trials that the rule chooses are judged, exported and attacked at the end of a sweep."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from platform.plan.plan import Plan
-from platform.state.trial_outcomes import read_target_evaluations, read_target_utilities
+from platform.state.trial_outcomes import (
+    add_recorded_trials_to_plan,
+    read_target_evaluations,
+    read_target_utilities,
+)
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.benchmarks.selection import choose_and_judge_trial
+from trainables.benchmarks.selection import ShippingVerdict, choose_and_judge_trial
 from trainables.common.cli import print_line
 from trainables.common.errors import extract_last_error_line
 from trainables.config.settings import Selection
@@ -21,23 +25,31 @@ from trainables.storage.opening import format_storage_option
 
 
 def print_verdicts_and_export_chosen(plan: Plan, store: Storage) -> None:
-    """Say of each split, of splits in a row of the last one, what to ship; export the chosen trial or say why not."""
+    """Say of each split what to ship; export the chosen trial or say why not."""
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
+    for trial, found, results in judge_splits(plan, store):
+        said = found.describe(plan.label(trial) if trial else "")
+        if trial and found.reason:
+            command = f"python -m trainables.export {found.key} --output DIR{format_storage_option(store)}"
+            said += f" To write its model all the same: {command}"
+        elif trial:
+            measured = selection.list_candidates(results, name, rule)
+            why = f"It is the choice among the {len(measured)} evaluated trials of sweep {plan.name}: "
+            said += f" {_export(trial, f'{why}{selection.describe_rule(rule)}.', plan, store)}"
+        print_line(f"verdict: {said}")
+
+
+def judge_splits(plan: Plan, store: Storage) -> Iterator[tuple[Trial | None, ShippingVerdict, dict[str, Any]]]:
+    """Yield of each split, of splits in a row of the last one, the chosen trial, the verdict, and results by id."""
+    name, plan = plan.sweep.benchmark.name, add_recorded_trials_to_plan(plan, store, every=True)
     splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
     before = set(map(benchmarks.get_benchmark(name).find_preceding_split, splits))
     for split in (one for one in splits if one not in before):
         trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
         results = {key: store.result(key) or {} for key in trials}
-        found = choose_and_judge_trial(name, rule, results, read_target_evaluations(plan, store).get(split, {}))
-        said = found.describe(plan.label(trials[found.key]) if found.key else "")
-        if found.key and found.reason:
-            command = f"python -m trainables.export {found.key} --output DIR{format_storage_option(store)}"
-            said += f" To write its model all the same: {command}"
-        elif found.key:
-            measured = selection.list_candidates(results, name, rule)
-            why = f"It is the choice among the {len(measured)} evaluated trials of a start of sweep {plan.name}: "
-            said += f" {_export(trials[found.key], f'{why}{selection.describe_rule(rule)}.', plan, store)}"
-        print_line(f"verdict: {said}")
+        target = read_target_evaluations(plan, store).get(split, {})
+        found = choose_and_judge_trial(name, plan.sweep.selection, results, target)
+        yield trials.get(found.key or ""), found, results
 
 
 def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
@@ -105,6 +117,7 @@ def list_trials_to_attack(plan: Plan, store: Storage) -> list[Trial]:
 
 
 def choose_trials_of_each_study(plan: Plan, store: Storage) -> list[Trial]:
+    plan = add_recorded_trials_to_plan(plan, store, every=True)
     utilities, chosen = read_target_utilities(plan, store), list[Trial]()
     for trials in plan.group_trials_by_study().values():
         results = {key: store.result(key) or {} for key in (trial.id() for trial in trials)}
@@ -126,6 +139,7 @@ def choose_trials_of_study(
             earlier = {"fingerprint": EARLIER_TRIAL_PREFIX} if trial.earlier_trial_id else {}  # each seed has its own
             same = {"seed": 0, "target": trial.target.model_copy(update=earlier)}
             settings[trial.model_copy(update=same).id()].append(trial)
+    settings = {min(one.id() for one in group): group for group in settings.values()}  # of ties reports take the first
     known = {one.key: one for one in selection.list_candidates(results, trials[0].benchmark.name, rule)}
     measured = {key: [known[one.id()] for one in group if one.id() in known] for key, group in settings.items()}
     averages = selection.average_over_seeds({key: found for key, found in measured.items() if found})

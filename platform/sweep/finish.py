@@ -7,6 +7,7 @@ from pathlib import Path
 
 from platform.plan.plan import Plan
 from platform.state.manifest import format_resume_command
+from platform.sweep.chosen_trials import judge_splits
 from platform.tracking.mirror import MlflowMirror
 from trainables.common import provenance, typed_paths
 from trainables.common.cli import print_line
@@ -59,9 +60,9 @@ def report_end_of_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int
 def suggest_next_command(plan: Plan, command: str, store: Storage) -> str:
     """Return what to type after `command`: a chat with the model that it wrote, more seeds after one, or an export."""
     storage = format_storage_option(store)
-    for trial in reversed(plan.trials) if plan.sweep.export else ():
-        if store.exists(store.root / "exports" / trial.id()):
-            return f"python -m trainables.chat {trial.id()}{storage}   (the model that was written)"
+    for _, found, _ in judge_splits(plan, store) if plan.sweep.export else ():
+        if found.key and not found.reason and store.exists(store.root / "exports" / found.key):
+            return f"python -m trainables.chat {found.key}{storage}   (the model that was written)"
     if plan.sweep.benchmark.name == "own" and plan.sweep.export:
         return "docs/own.md says which settings decide most   (no model was written)"
     if plan.sweep.name == "quickstart":

@@ -21,12 +21,7 @@ from platform.schedule.studies import OptunaStudy, orient_goals_of_result
 from platform.state import manifest
 from platform.state.limits import StartOptions, SweepStopper
 from platform.state.lock import call_periodically_in_thread
-from platform.state.trial_outcomes import (
-    SweepState,
-    add_recorded_trials_to_plan,
-    count_trial_gpus,
-    read_target_utilities,
-)
+from platform.state.trial_outcomes import SweepState, count_trial_gpus, read_target_utilities
 from platform.sweep import hub_download, prepare
 from platform.sweep.chosen_trials import attack_chosen_trials, print_verdicts_and_export_chosen
 from platform.sweep.trial_callback import ProgressScreen, SweepCallback, SweepProgress, WeightDeleter
@@ -65,9 +60,9 @@ def run_sweep_on_ray(
             run_trials_on_tune(state, store, mirror, stopper, slots, strategy, options.keep)
         if plan.sweep.stress.attacks and not stopper.reason:
             with stopper.count_gpu_time_of_preparation(gpus):
-                attack_chosen_trials(add_recorded_trials_to_plan(plan, store), store)
+                attack_chosen_trials(plan, store)
         if plan.sweep.export:
-            print_verdicts_and_export_chosen(add_recorded_trials_to_plan(plan, store), store)
+            print_verdicts_and_export_chosen(plan, store)
         mirror.close()
         return mirror
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from platform.plan.spaces import StudySpace
 from platform.state import manifest
 from platform.state.trial_outcomes import SweepState, describe_code_change, read_sweep_state
 from search_spaces.schema import sweep as spaces
+from tests.support import small_sweep
 from tests.support.small_sweep import Small
 from tests.support.starts import finish
 from trainables.common import provenance
@@ -116,6 +118,24 @@ def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage
     assert begin(small, store, "log(1e-7..1e-2)").done.keys() == {done.id(), outside.id()}, "of a range that is widened"
     grid = small.state(store, *AXES, "training.lr=3.333e-5,1e-4")
     assert (grid.plan.name, set(grid.done)) == (state.plan.name, {done.id()})
+
+
+def test_trials_on_rows_that_were_edited_leave_the_sweep(store: Storage, tmp_path: Path) -> None:
+    """Those of the other split stay; the reference evaluations are this start's."""
+    mine = small_sweep.write(tmp_path / "mine")
+    chosen = ("method=ga", "rectifier.name=none", "benchmark.split=forget05,forget10")
+    first = mine.state(store, *chosen)
+    manifest.write_manifest(first, store, "python -m platform.sweep tofu_tiny")
+    for trial in first.plan.trials:
+        store.write_trial_config(trial.id(), trial.model_dump(mode="json"))
+    rows = mine.data / "forget05.json"
+    rows.write_text(rows.read_text().replace('"answer": "', '"answer": "So: ', 1))
+    again = mine.state(store, *chosen)
+    sweep = manifest.write_manifest(again, store, "python -m platform.sweep tofu_tiny")
+    before, now = ([trial.id() for trial in state.plan.trials] for state in (first, again))
+    assert (sweep.name, before[0] == now[0], before[1] == now[1]) == (first.plan.sweep.name, False, True)
+    assert ({*sweep.trials}, sweep.hash) == ({*now}, first.plan.hash)
+    assert {ref.evaluation for ref in sweep.references} == {ref.evaluation for ref in again.plan.references}
 
 
 def test_what_later_starts_change_of_the_plan_is_listed(small: Small, store: Storage) -> None:

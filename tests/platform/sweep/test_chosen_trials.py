@@ -3,6 +3,7 @@
 import contextlib
 import io
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
     for trial, outcome in zip(plan.trials, outcomes, strict=True):
         given = {"metrics": measures(*outcome), "config": trial.model_dump(mode="json")} | more
         write_result(store, trial.id(), **given)
+        store.write_trial_config(trial.id(), given["config"])
     return plan, store
 
 
@@ -75,7 +77,7 @@ def test_the_verdict_is_that_of_the_report_and_of_status(typed: list[str], tmp_p
     manifest.write_manifest(read_sweep_state(plan, store), store, "python -m platform.sweep own")
     sentence = f"Ship {plan.label(plan.trials[0])}: said 0.100, utility 0.460."
     assert said(plan, store) == f"verdict: {sentence} Its model: somewhere"
-    assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of a start of sweep {plan.name}: ")
+    assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of sweep {plan.name}: ")
     (sweep,) = manifest.find_ready_sweeps("own", store)
     assert collect_sweep_status(sweep, store)["verdicts"] == {"own": sentence}
     lead, export, *_ = (report.build_report("own", store) / "tables/verdict.md").read_text().splitlines()
@@ -85,6 +87,10 @@ def test_the_verdict_is_that_of_the_report_and_of_status(typed: list[str], tmp_p
     (store.root / "exports" / plan.trials[0].id()).mkdir(parents=True)
     _, export, *_ = (report.build_report("own", store) / "tables/verdict.md").read_text().splitlines()
     assert export.startswith(f"Its model is written. To ask it: `python -m trainables.chat {plan.trials[0].id()}")
+    (store.root / "exports" / plan.trials[1].id()).mkdir()  # the choice of an earlier start
+    typed_next = finish.suggest_next_command(plan, "python -m platform.sweep own", store)
+    assert typed_next.startswith(f"python -m trainables.chat {plan.trials[0].id()} ")
+    assert said(replace(plan, trials=plan.trials[1:]), store) == f"verdict: {sentence} Its model: somewhere"
 
 
 def test_what_cannot_be_shipped_is_not_exported(typed: list[str], tmp_path: Path, written: Any) -> None:
@@ -109,10 +115,8 @@ def test_status_tells_that_none_is_chosen_and_the_end_what_to_type(typed: list[s
     manifest.write_manifest(read_sweep_state(plan, store), store, "python -m platform.sweep own")
     told = collect_sweep_status(manifest.find_ready_sweeps("own", store)[0], store)["verdicts"]["own"]
     assert told.startswith("No verdict: no utility could be measured")
-    key, several = plan.trials[1].id(), "python -m platform.sweep own --set seed=0,1"
+    several = "python -m platform.sweep own --set seed=0,1"
     assert finish.suggest_next_command(plan, several, store).startswith("docs/own.md says which settings decide most ")
-    (store.root / "exports" / key).mkdir(parents=True)
-    assert finish.suggest_next_command(plan, several, store).startswith(f"python -m trainables.chat {key} --storage ")
 
 
 @pytest.mark.parametrize(("still", "little"), [(0.8, True), (0.5, False)])
@@ -174,6 +178,9 @@ def test_the_chosen_setting_is_attacked_with_all_its_seeds(tmp_path: Path) -> No
         write_result(store, trial.id(), metrics=metrics, halves=[metrics, metrics])
     chosen = chosen_trials.choose_trials_of_each_study(plan, store)
     assert {(trial.training.lr, trial.seed) for trial in chosen} == {(1e-3, 0), (1e-3, 1)}
+    even = {trial.id(): store.result(chosen[0].id()) or {} for trial in plan.trials}  # of ties the first id, as reports
+    first = chosen_trials.choose_trials_of_study(plan.trials, even, None, plan.sweep.selection)
+    assert min(even) in {trial.id() for trial in first}
     assert chosen_trials.list_trials_to_attack(plan, store) == [], "no weights"
     for trial in chosen:
         (store.trial(trial.id()) / WEIGHTS).mkdir()
