@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,6 +18,8 @@ from trainables.data import raw_rows
 from trainables.methods import method_constants
 
 STRATEGIES = ("grid", "paper", "optuna")
+MAX_LISTED_POINTS = 1000
+"""Points of a study up to which a space of whole numbers is a grid, each of them planned."""
 NORMALISE_SETTING_PATH = "task_vector.normalise"
 ModelsBySplit = Mapping[str, tuple[Model, RetainEvaluationFile | None]]
 """Target model and retain evaluation of each split, None where the benchmark has no retain model."""
@@ -191,7 +193,12 @@ def _make_space(
         published[path] = find_nearest_value(axes[path], value)
         if strategy == "paper" and path in sweep.searched:
             axes[path] = (published[path],)
-    return StudySpace(sweep.name, fixed, axes, published)
+    space = StudySpace(sweep.name, fixed, axes, published)
+    ranges = {path: axis for path, axis in axes.items() if isinstance(axis, Range)}
+    if ranges and space.size and space.size <= MAX_LISTED_POINTS and not any(axis.log for axis in ranges.values()):
+        listed = {path: tuple(range(int(axis.low), int(axis.high) + 1)) for path, axis in ranges.items()}
+        space = replace(space, axes=axes | listed)  # a grid, which a search can come to the end of
+    return space
 
 
 def _fix_settings(
