@@ -126,6 +126,12 @@ def describe_mixed_versions(runs: pd.DataFrame) -> list[str]:
     known = runs.reindex(columns=list(CODE_AND_VERSION_COLUMNS)).assign(code=runs["code"].mask(own))
     kinds = {name.removeprefix("versions."): known[name].dropna().unique() for name in CODE_AND_VERSION_COLUMNS}
     parts = [f"{name} {', '.join(sorted(found))}" for name, found in kinds.items() if len(found) > 1]
+    codes = runs.loc[own].dropna(subset="code").groupby(["method", "rectifier.name"])["code"].unique()
+    parts += [
+        f"code {', '.join(sorted(found))} of {method} with {name}, whose own file was edited or runs on other code"
+        for (method, name), found in codes.items()
+        if len(found) > 1
+    ]
     return [f"Trials were made by several codes or versions, and may differ by it: {'; '.join(parts)}."] * bool(parts)
 
 

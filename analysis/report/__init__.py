@@ -1,6 +1,5 @@
 """`python -m analysis.report NAME ...`: tables, figures and one page about sweeps. It imports all of analysis."""
 
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -60,7 +59,7 @@ def build_report(
     command = f"python -m analysis.report {' '.join(found)}{format_storage_option(store)}{whose}"
     with catch_report_write_errors(folder):
         for part in ("tables", "figures") if output is None else ():  # what an earlier report had and this one has not
-            shutil.rmtree(folder / part, ignore_errors=True)
+            store.remove(folder / part)
         if len(sweeps) > 1:
             _write_several(sweeps, results, folder, both, command)
         else:
@@ -152,7 +151,8 @@ def _write_several(
         filled, drawn = sections.save_papers_tables_and_figures(here, folder, both, stem)
         if not filled:
             frame = join_sweep_frames({label: one.tidy_frame for label, one in here.items()})
-            filled = [fill_table(make_main_layout(next(iter(here.values()))), frame)]
+            layout = replace(make_main_layout(next(iter(here.values()))), table=f"{stem}main")
+            filled = [fill_table(layout, frame)]
             filled[0].save(folder / "tables")
         parts.append(Section(benchmark.upper(), [sheet.table for sheet in filled], drawn))
         sheets += filled

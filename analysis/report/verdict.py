@@ -181,7 +181,7 @@ def describe_utility_removal_shortfalls(results: SweepResults) -> Iterator[str]:
         kept = f"{sum(bounded['kept'])} of {len(bounded)} chosen settings keep {results.rule.share:.0%}"
         yield f"{kept} of the original model's {goals.retention.short}: below that, forgetting is damage."
     chosen = bounded.loc[bounded["kept"]] if any(bounded["kept"]) else chosen
-    if goals.benchmark == "tofu" and max(chosen["forget_quality"], default=0) < (enough := math.log(ALPHA)):
+    if goals.benchmark == "tofu" and max(chosen["forget_quality"].dropna(), default=0) < (enough := math.log(ALPHA)):
         best: Any = chosen.loc[chosen["forget_quality"].idxmax()]
         whose = labels.describe_method(best["method"], best["rectifier.name"])
         found = f"{format_number(best['forget_quality'], '.2f')} ({whose})"

@@ -16,6 +16,7 @@ from analysis.stats import sweep_results
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, SweepResults, make_sweep, write_sweep, write_trial
 from trainables.common.errors import InputError
+from trainables.config.method_tables import RECTIFIERS
 from trainables.config.settings import Selection
 
 store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_results
@@ -76,7 +77,7 @@ def test_a_damaged_result_is_named_and_not_fatal(copy: Path, text: str, caplog: 
     assert list(trials["status"]).count("finished") == 32
 
 
-def test_trials_of_several_codes_or_versions_are_told(results: SweepResults) -> None:
+def test_trials_of_several_codes_or_versions_are_told(results: SweepResults, monkeypatch: Any) -> None:
     """Each custom method has a code of its own."""
     given = results.runs.assign(code="aa", **{"versions.torch": "2.13.0"})
     assert describe_mixed_versions(given) == []
@@ -84,6 +85,11 @@ def test_trials_of_several_codes_or_versions_are_told(results: SweepResults) -> 
     given.loc[given.index[3], "code"] = "bb"
     (said,) = describe_mixed_versions(given)
     assert said.endswith("by it: code aa, bb; torch 2.11.0, 2.13.0.")
+    monkeypatch.setitem(RECTIFIERS, "equal", replace(RECTIFIERS["gru"], name="equal", custom=True))
+    edited = results.runs.assign(**{"code": "aa", "rectifier.name": "equal"})
+    edited.loc[edited.index[0], "code"] = "bb"
+    (told,) = describe_mixed_versions(edited)
+    assert "code aa, bb of ga with equal, whose own file was edited" in told
     assert said in list_verdict_caveats(replace(results, runs=given))
 
 

@@ -125,5 +125,5 @@ def test_other_sweeps_of_one_benchmark_stand_side_by_side_and_those_of_two_apart
     folder = report.build_report(["quickstart", "own", "tofu_tiny"], tmp_path)
     heads = grid((folder / "tables/tofu_main.md").read_text())[0]
     assert heads[1::4] == ["quickstart forget05 FQ ↑", "tofu_tiny forget05 FQ ↑"]
-    assert grid((folder / "tables/main.md").read_text())[0][1] == "own said ↓"
+    assert grid((folder / "tables/own-main.md").read_text())[0][1] == "own said ↓"
     assert {path.stem for path in (folder / "figures").glob("*.csv")} >= {"tofu-pairs", "own-pairs"}
