@@ -77,7 +77,7 @@ def test_rows_to_forget_and_to_retain_are_warned_of(
     lines = dry_run.format_dry_run(state, dry_run.make_dry_run_document(state, store, "none", 1), 1)
     (line,) = (line for line in lines if line.startswith("warning: "))
     assert "(of the forget file: row 2). " in line
-    assert line.endswith("is kept: less than 90% is where one of them is lost; give ten or more")
+    assert line.endswith("too few rows (2) measure what is kept: with one lost it is below 90%; give ten or more")
 
 
 def test_wrong_files_and_tasks_are_refused(files: dict[str, Path], store: Storage) -> None:

@@ -12,6 +12,7 @@ from rouge_score.tokenizers import DefaultTokenizer
 
 from analysis.stats import significance
 from trainables.benchmarks import metrics, own
+from trainables.benchmarks.base import TARGET_IS_OWN_REFERENCE, every_other
 from trainables.benchmarks.measures.published import MEASURES, extraction_strength
 from trainables.benchmarks.own import kept_answers, row_scores
 from trainables.config.settings import Benchmark
@@ -56,6 +57,20 @@ def test_what_is_kept_is_a_share_of_what_the_target_says() -> None:
     told = ["mmlu: the target model scores 0.04, below 0.1: the utility leaves the task out"]
     assert kept_answers.explain_unmeasured_sets(low) == told
     assert warning.startswith("other: the target model answers less than 10% of the questions with their facts")
+
+
+def test_a_half_is_held_against_that_half_of_the_target() -> None:
+    """A model like the target keeps all on either half, though the task is harder on one."""
+    kind, benchmark = own.OwnBenchmark(), Benchmark(name="own", tasks=("arc_easy",))
+    scores = [{"task": "arc_easy", "index": k, "score": float(k % 4 > 0)} for k in range(8)]
+    records = [*asked("retain", [1.0] * 4, [0.9] * 4), *scores]
+    made: dict[str, Any] = kind.make_reference_document(benchmark, records) | {"arc_easy": 0.75}
+    kept_answers.add_kept_shares(records, made[kept_answers.TARGET_SCORES_FIELD])
+    parts = [(which, every_other(records, which)) for which in (0, 1)]
+    halves = [kind.half_metrics(benchmark, part, TARGET_IS_OWN_REFERENCE, which) for which, part in parts]
+    assert [half["arc_easy"] for half in halves] == [0.5, 1.0]
+    target = made | {"halves": halves}
+    assert [kind.half_metrics(benchmark, part, target, which)["utility"] for which, part in parts] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -249,7 +249,10 @@ class OwnBenchmark(base.BenchmarkBase):
     def half_metrics(self, benchmark: Benchmark, half: Records, reference: Any, which: int) -> Metrics:
         found = row_scores.aggregate_metrics(benchmark, half)
         found |= {task: lm_eval_adapter.compute_mean_task_score(task, half) for task in benchmark.tasks}
-        reference = found if reference == base.TARGET_IS_OWN_REFERENCE else reference
+        if reference == base.TARGET_IS_OWN_REFERENCE:
+            reference = found
+        elif reference and (halves := reference.get("halves")):
+            reference = reference | {task: halves[which][task] for task in benchmark.tasks}
         return found | {"utility": kept_answers.compute_kept_utility(found, reference, benchmark.tasks)}
 
     def utility_by_row(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:

@@ -4,8 +4,10 @@ docs/own.md says what a row may have, and what the sets of the file `eval` are. 
 are the forget files of those before: measured, not trained on.
 """
 
+import difflib
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -13,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from trainables.benchmarks.own.facts import OwnRow, split_into_words
+from trainables.benchmarks.own.facts import OwnRow, mentions_fact, split_into_words
 from trainables.benchmarks.own.model_answers import (
     ANSWER_TOKENS,
     ANSWERS_PART,
@@ -38,6 +40,7 @@ SUFFIXES = (*raw_rows.SUFFIXES, raw_rows.CSV_SUFFIX)
 TEXT_COLUMNS = ("question", "answer", "text", "paraphrased_question", "paraphrased_answer")
 LIST_COLUMNS = ("fact", "paraphrases")
 """Columns of a text or a list of texts."""
+COLUMNS = (*TEXT_COLUMNS, *LIST_COLUMNS, "prompt", "completion", "messages", "set")
 MISSING_COLUMNS_TEXT = "neither 'question' and 'answer', 'prompt' and 'completion', 'messages' nor 'text'"
 
 PUNCTUATION_MAP = dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u2032\u00b4\u02bc"), "'")
@@ -143,7 +146,7 @@ def check_row_files(benchmark: Benchmark) -> None:
     forget, retain = read_training_rows(benchmark)
     if not retain:
         raise InputError("retain=auto: no neutral prompt is unlike the rows to forget; give rows: retain=FILE")
-    if len(_find_same(forget, retain)) == len(forget):
+    if {*map(_normalise, forget)} <= {*map(_normalise, retain)}:
         raise InputError("forget, retain: every row of the forget file is in the retain file, and would be retained")
 
 
@@ -168,17 +171,28 @@ def describe_overlap(benchmark: Benchmark) -> str | None:
 
 
 def _find_same(rows: Sequence[OwnRow], others: Sequence[OwnRow]) -> list[int]:
-    """Return the numbers of the rows that ask and answer the same as one of `others`, whatever stands before them."""
-    known = set(map(_normalise, others))
-    return [number for number, row in enumerate(rows, 1) if _normalise(row) in known]
+    """Return the numbers of the rows that ask the same as one of `others`, whatever stands before, and tell the same.
+
+    That is the same answer, or one that says the row's fact in other words.
+    """
+    known = defaultdict[str, set[tuple[str, str]]](set)
+    for other in others:
+        question, answer = _normalise(other)
+        known[question].add((answer, "" if other.is_text else other.answer))
+    found = []
+    for number, row in enumerate(rows, 1):
+        question, answer = _normalise(row)
+        if any(answer == same or mentions_fact(said, row.aliases) for same, said in known.get(question, ())):
+            found.append(number)
+    return found
 
 
-def _normalise(row: OwnRow) -> tuple[str, ...]:
+def _normalise(row: OwnRow) -> tuple[str, str]:
     """Return question and answer without case, normal form, the shape of signs, and white space and signs around."""
     pair = list_turns(row.asked)[-1][1], row.answer
     texts = (unicodedata.normalize("NFKC", text.translate(PUNCTUATION_MAP)) for text in pair)
-    spaced = (" ".join(text.casefold().split()) for text in texts)
-    return tuple(text.strip(STRIPPED_PUNCTUATION) or text for text in spaced)
+    question, answer = (" ".join(text.casefold().split()) for text in texts)
+    return question.strip(STRIPPED_PUNCTUATION) or question, answer.strip(STRIPPED_PUNCTUATION) or answer
 
 
 def read_row_file(part: str, place: str) -> Sequence[OwnRow]:
@@ -191,8 +205,12 @@ def read_row_file(part: str, place: str) -> Sequence[OwnRow]:
 @lru_cache(maxsize=2 * MAX_REQUESTS)
 def _load(part: str, file: Path, state: tuple[int, int]) -> tuple[OwnRow, ...]:
     """Read once for the many questions of a plan; `state` tells a file that was written again."""
-    found, problems = [], []
-    for number, raw in enumerate(raw_rows.load_rows_from_file(file, part), 1):
+    rows, found, problems = raw_rows.load_rows_from_file(file, part), [], []
+    columns = {str(name) for raw in rows if isinstance(raw, dict) for name in raw}
+    for name in sorted(columns - {*COLUMNS}):
+        if (near := difflib.get_close_matches(name.lower(), COLUMNS, n=1, cutoff=0.85)) and near[0] not in columns:
+            raise InputError(f"{part}: nothing reads the column '{name}' of {file}; did you mean '{near[0]}'?")
+    for number, raw in enumerate(rows, 1):
         try:
             found.append(_parse_row(part, raw))
         except InputError as error:
