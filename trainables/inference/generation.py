@@ -1,18 +1,16 @@
 """Answers by transformers' `generate` on padded batches: greedy, by a loop that takes ended rows out, or sampled."""
 
-import sys
 from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import Any
 
 import torch
-from torch.nn import Embedding
 from transformers.cache_utils import Cache
 from transformers.generation.utils import ALL_CACHE_NAMES
 
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import GREEDY_SAFE_KEYS, KV_CACHE_FACTOR
-from trainables.inference.padded_batch import choose_padding_token, pad_rows
+from trainables.inference.padded_batch import choose_padding_token, count_learnt_positions, pad_rows
 from trainables.inference.passes import run_items_in_passes
 
 GREEDY_SETTINGS: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1, "use_cache": True}
@@ -61,9 +59,7 @@ def generate_token_ids(
     ids that each continuation begins with. `cut_loops`: end what goes round. Learnt positions, of which there are no
     more, end it too.
     """
-    positions = sys.maxsize
-    if any(isinstance(one, Embedding) and one is not network.get_input_embeddings() for one in network.modules()):
-        positions = network.config.max_position_embeddings
+    positions = count_learnt_positions(network)
     limits = [min(limit, max(positions - len(ids), 0)) for limit, ids in zip(limits, prompts, strict=True)]
     if known is None or network.generation_config.to_diff_dict().keys() - GREEDY_SAFE_KEYS:
         known = [()] * len(prompts)

@@ -1,11 +1,13 @@
 """Examples as one padded batch of tensors."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 
 IGNORED_LABEL = -100
@@ -15,6 +17,23 @@ def choose_padding_token(tokenizer: Any) -> int:
     """Return the token that rows are padded with: its own, else the one that ends a text, else any: none is read."""
     known = (one for one in (tokenizer.pad_token_id, tokenizer.eos_token_id) if one is not None)
     return next(known, 0)
+
+
+def count_learnt_positions(network: Any) -> int:
+    """Return how many positions a model has learnt embeddings of, sys.maxsize of one that computes them."""
+    if all(one is network.get_input_embeddings() for one in network.modules() if isinstance(one, torch.nn.Embedding)):
+        return sys.maxsize
+    return getattr(network.config.get_text_config(), "max_position_embeddings", sys.maxsize)
+
+
+def check_positions(network: Any, examples: Iterable[Example]) -> None:
+    """Raise InputError if an example has more tokens than the model has learnt positions."""
+    longest, limit = max((len(one.input_ids) for one in examples), default=0), count_learnt_positions(network)
+    if longest > limit:
+        raise InputError(
+            f"a text has {longest} tokens, and the model positions for {limit}; of texts that are trained on a smaller "
+            "training.max_length cuts the rest"
+        )
 
 
 def pad_rows(

@@ -41,6 +41,7 @@ def score_examples(
     standardise: Collection[Example] = (),
 ) -> list[LabelScores]:
     """Score examples, equal ones once; `token_budget`: tokens of all examples of a pass, padding included."""
+    padded_batch.check_positions(network, examples)
     pad = padded_batch.choose_padding_token(tokenizer)
     lengths = {example: len(example.input_ids) for example in examples}
     lengths = dict(sorted(lengths.items(), key=lambda one: -one[1]))  # so that ranks have about the same to do

@@ -18,7 +18,7 @@ from trainables.config.method_tables import METHODS
 from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.trial import Trial, check_trial_runnable
 from trainables.data.raw_rows import fingerprint_idk_answers, read_idk_answers
-from trainables.inference.padded_batch import choose_padding_token
+from trainables.inference.padded_batch import check_positions, choose_padding_token
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.storage.atomic_files import check_folder_unchanged, read_json
 from trainables.training import checkpoints, loop, memory, model_files, sampling
@@ -115,6 +115,7 @@ def make_training_task(
         if trial.resources.ranks > 1:
             dist.broadcast_object_list(found, src=0, device=network.device)
         forget, retain = found[0]
+    check_positions(network, [*forget, *retain])
     constants = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make_objective(trial.method, constants, trial.seed)
     rule = trial.rectifier  # whose `memory` gamma tells, which is none without a moving average

@@ -1,15 +1,19 @@
 """Batched losses and generations against one row, one token at a time, in both dialects and templates."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from tests.support.families import generate_alone
 from trainables.benchmarks import tofu
+from trainables.common.errors import InputError
+from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Model
 from trainables.data import text_blocks
-from trainables.inference import generation
+from trainables.inference import generation, scoring
 from trainables.training import model_files
 
 KINDS = [(dialect, template) for dialect in tofu.rows.RULES for template in ("llama2", "phi")]
@@ -100,3 +104,13 @@ def test_the_limit_counts_the_prompt_in_the_papers_dialect_alone(batched: dict[s
     assert found == [naive_generation(batched, prompt, 30, total=total) for prompt in prompts]
     if total:
         assert {text for text, length in zip(found, lengths, strict=True) if length >= 30} == {""}
+
+
+def test_a_text_beyond_the_learnt_positions_is_refused() -> None:
+    config = GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=1, n_head=2)
+    network, tokenizer = GPT2LMHeadModel(config).eval(), SimpleNamespace(pad_token_id=0, eos_token_id=0)
+    fitting, longer = (Example(tuple(range(size)), 1) for size in (16, 17))
+    (found,) = scoring.score_examples(network, tokenizer, [fitting], token_budget=64)
+    assert len(found.losses) == 15
+    with pytest.raises(InputError, match="a text has 17 tokens, and the model positions for 16;"):
+        scoring.score_examples(network, tokenizer, [fitting, longer], token_budget=64)
