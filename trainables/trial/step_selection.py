@@ -232,8 +232,12 @@ class StepSelection:
         return benchmarks.compute_metrics_of_each_half(self.trial.benchmark, rows, self.reference)
 
     def look_at_target(self, network: Any) -> None:
-        """Take the look at the target model that those at trained ones are held against: at the same rows, once."""
-        if self._looks is not None and dist.get_rank() == 0:
+        """Take the look at the target model that those at trained ones are held against: at the same rows, once.
+
+        Where each row is held against the target's own answer, its evaluation serves as well.
+        """
+        by_row = benchmarks.get_benchmark(self.trial.benchmark.name).REFERENCE == "original"
+        if self._looks is not None and not by_row and dist.get_rank() == 0:
             self.target = self._measure_target(network)
 
     def _find_target(self) -> StepEvaluation:
