@@ -192,12 +192,6 @@ class TrialQueue(Searcher):
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Do nothing: SweepCallback, called after this, reads the result from the storage."""
 
-    def save(self, checkpoint_path: str) -> None:
-        """Do nothing: the storage holds what is done."""
-
-    def restore(self, checkpoint_path: str) -> None:
-        """Do nothing: the storage holds what is done."""
-
 
 def make_trial_queue(state: SweepState, store: Storage, stopper: SweepStopper, strategy: str, keep: str) -> TrialQueue:
     """Return the order of the trials that are left."""

@@ -87,12 +87,6 @@ class OneRankTrialActor(tune.Trainable):
             record.write_failed_trial(self.trial, self.store, str(error))
             return {"done": True}
 
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Nothing: the storage is the truth."""
-
-    def load_checkpoint(self, checkpoint: Any) -> None:
-        """Nothing: see save_checkpoint."""
-
 
 def fetch_trial_and_read_result(trial: Trial, store: Storage) -> dict[str, Any] | None:
     """Fetch a trial and return its result; None: it is to run."""
