@@ -14,15 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import paper
-from analysis.labels import (
-    REFERENCE_LABELS,
-    Goals,
-    find_goals_of_runs,
-    format_setting_value,
-    rank_values,
-    takes_setting,
-)
+from analysis import labels, paper
+from analysis.labels import REFERENCE_LABELS, Goals, format_setting_value, rank_values, takes_setting
 from analysis.load.trials import (
     CHOICE_VALUE_COLUMNS,
     STRENGTH_COLUMNS,
@@ -64,7 +57,7 @@ class SweepResults:
 
     @cached_property
     def goals(self) -> Goals:
-        return find_goals_of_runs(self.runs)
+        return labels.find_goals_of_runs(self.runs)
 
     @cached_property
     def setting_means(self) -> pd.DataFrame:
@@ -218,7 +211,7 @@ def average_settings_over_seeds(runs: pd.DataFrame, rule: Selection) -> pd.DataF
     where any trial has one. `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status,
     `seeds` lists those used.
     """
-    goals = find_goals_of_runs(runs)
+    goals = labels.find_goals_of_runs(runs)
     able = evaluated(runs) & runs["choice.utility"].notna() & runs[goals.retention.metric].notna()
     asked = able & runs["seed"].isin(rule.seeds)
     counting = runs.loc[asked if asked.any() else able]

@@ -5,15 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import (
-    DASH,
-    Goals,
-    describe_method,
-    format_forget_split,
-    format_settings,
-    join_names,
-    method_label,
-)
+from analysis import labels
+from analysis.labels import DASH, describe_method, format_forget_split, format_settings
 from analysis.stats.significance import KS_COLUMNS, ROW_RESAMPLE_COUNT
 from analysis.stats.sweep_results import SHORT_NAMES, STUDY_KEY_COLUMNS, SweepResults, list_varied_settings
 from analysis.tables.printing import format_number
@@ -105,7 +98,7 @@ def tabulate_seeds(results: SweepResults) -> pd.DataFrame:
     return _hide_unused(pd.DataFrame(rows, dtype="str"))
 
 
-def tabulate_setting_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
+def tabulate_setting_importance(frame: pd.DataFrame, goals: labels.Goals) -> pd.DataFrame:
     """Return `measure_setting_importance` as texts: one row for each study and setting, one column for each goal."""
     rows: list[dict[str, Any]] = []
     groups: Any = frame.groupby([*STUDY_KEY_COLUMNS, "setting"], sort=False)
@@ -124,7 +117,7 @@ def tabulate_trials(results: SweepResults) -> pd.DataFrame:
     columns = ["split", "method", "rectifier", "gamma", "tau", "strength", *list_varied_settings(results.runs)]
     columns += [*results.goals.metrics, results.goals.removal_goal.metric, "seed", "status", "id"]
     trials: Any = results.runs.rename(columns=SHORT_NAMES)[list(dict.fromkeys(columns))]
-    return trials.assign(method=trials["method"].map(method_label, na_action="ignore"))
+    return trials.assign(method=trials["method"].map(labels.method_label, na_action="ignore"))
 
 
 def tabulate_unusable_trials(results: SweepResults) -> pd.DataFrame:
@@ -139,7 +132,7 @@ def tabulate_unusable_trials(results: SweepResults) -> pd.DataFrame:
             if not lacking:
                 continue
             halved = results.rule.halves and not trial["halves"]
-            cause = f"{trial['status']} without {MISSING_HALF_METRICS_TEXT if halved else join_names(lacking)}"
+            cause = f"{trial['status']} without {MISSING_HALF_METRICS_TEXT if halved else labels.join_names(lacking)}"
         rows.append(
             {
                 "Trial": trial["id"],
@@ -159,7 +152,7 @@ def _hide_unused(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop(columns=[name for name in settings if name in frame and set(frame[name]) <= {DASH}])
 
 
-def tabulate_reference_models(models: pd.DataFrame, goals: Goals) -> pd.DataFrame:
+def tabulate_reference_models(models: pd.DataFrame, goals: labels.Goals) -> pd.DataFrame:
     numbers = {column.metric: column.head for column in goals.columns}
     names = {"split": "Split", "role": "Role", **numbers, "model.path": "Model"}
     names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}

@@ -8,14 +8,8 @@ from search_spaces.schema.sweep import Sweep
 from trainables.common.cli import print_line
 from trainables.common.deadlines import ANSWER_TIMEOUT, call_within
 from trainables.common.errors import InputError, first_error_line
-from trainables.data.hub_folders import (
-    HubRequirement,
-    check_hub_responds,
-    download_commit,
-    find_downloaded_folder,
-    locate_commit_pin,
-    read_pinned_commit,
-)
+from trainables.data import hub_folders
+from trainables.data.hub_folders import HubRequirement, find_downloaded_folder, read_pinned_commit
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
 
@@ -76,16 +70,16 @@ def _fetch(requirement: HubRequirement, store: Storage) -> None:
     """Fetch a requirement at the storage's commit, or at the one that its revision names now: offline the cache's."""
     from huggingface_hub import HfApi
 
-    check_hub_responds()
+    hub_folders.check_hub_responds()
     named = {"repo_type": requirement.repo_type, "revision": requirement.revision}
     look_up = partial(HfApi().resolve_revision, requirement.id, **named)
     commit = read_pinned_commit(requirement, store) or call_within(ANSWER_TIMEOUT, "the hub", look_up).resolved
     print_line(f"fetching {requirement.id} at {commit[:12]}")
-    folder = download_commit(requirement, commit)
+    folder = hub_folders.download_commit(requirement, commit)
     if requirement.kind == "models" and not any(folder.glob("model*.safetensors")):
         raise InputError(
             f"{requirement.field}: {requirement.id} has no model.safetensors on the hub, and nothing else is loaded; "
             f"save it as safetensors and give that folder: {requirement.folder_option}"
         )
-    write_json(pin := locate_commit_pin(requirement, store), {"commit": commit})
+    write_json(pin := hub_folders.locate_commit_pin(requirement, store), {"commit": commit})
     store.push(pin)
