@@ -55,12 +55,9 @@ def save_frame_as_csv(folder: Path, stem: str, frame: pd.DataFrame) -> None:
 
 def write_page(folder: Path, **parts: Any) -> None:
     """Write index.html of a report from `parts`, the names in page.html.j2; the page needs no other file."""
-
-    def embed(stem: str) -> str:
-        return base64.b64encode((folder / "figures" / f"{stem}.svg").read_bytes()).decode()
-
+    pictures = folder / "figures"
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
-    environment.filters["embed"] = embed
+    environment.filters["embed"] = lambda stem: base64.b64encode((pictures / f"{stem}.svg").read_bytes()).decode()
     page = environment.get_template("page.html.j2").render(parts)
     (folder / "index.html").write_text(page, encoding="utf-8")

@@ -11,7 +11,7 @@ from trainables.benchmarks.base import TARGET_IS_OWN_REFERENCE
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
-from trainables.common.typed_paths import describe_folder, expand_home, is_file, is_folder, path_exists, quote_path
+from trainables.common.typed_paths import describe_folder, expand_home, is_file, is_folder, quote_path
 from trainables.config.settings import FICTION_PREFIX, Benchmark, Model, Training
 from trainables.config.shared_artifacts import ModelRecipe, evaluation_id
 from trainables.data import raw_rows
@@ -248,7 +248,8 @@ def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
             at |= {model_answers.ANSWERS_PART: str(answers), "retain": further}
     elif named := [*given, *(["baseline"] if sweep.baseline else [])]:
         raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN_USAGE}")
-    here = {part: make_path_absolute(place) if path_exists(place) else place for part, place in at.items() if place}
+    here = {part: place for part, place in at.items() if place}
+    here |= {part: make_path_absolute(place) for part, place in here.items() if os.path.exists(expand_home(place))}
     sources = tuple(f"{part}={place}" for part, place in sorted(here.items()))
     chosen = sweep.benchmark.model_copy(update={"split": split, "sources": sources})
     kind.check_settings(chosen)

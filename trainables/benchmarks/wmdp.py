@@ -21,7 +21,6 @@ from trainables.data import raw_rows, text_blocks
 from trainables.data.hub_folders import HubRequirement, is_user_named_folder
 
 TOPICS_BY_SPLIT = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
-FORGET_CORPUS_NAME_FORMAT, RETAIN_CORPUS_NAME_FORMAT = "{}-forget-corpus", "{}-retain-corpus"
 MIN_TEXT_CHARACTERS = 50
 BIO_FORGET = "bio_forget"
 HUB_IDS = {BIO_FORGET: "cais/wmdp-bio-forget-corpus", "wmdp": "cais/wmdp", "mmlu": lm_eval_adapter.MMLU_HUB_ID}
@@ -136,12 +135,12 @@ def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str, str | None]]:
     """Return place, configuration, the setting that names the place, and revision, of every corpus of the split."""
     found = []
     for topic in TOPICS_BY_SPLIT[benchmark.split]:
-        at, config, field = benchmark.data, FORGET_CORPUS_NAME_FORMAT.format(topic), "benchmark.data"
+        at, config, field = benchmark.data, f"{topic}-forget-corpus", "benchmark.data"
         if topic == "bio" and resolve_data_source(benchmark, BIO_FORGET) != benchmark.data:
             at, field = resolve_data_source(benchmark, BIO_FORGET), f"benchmark.sources {BIO_FORGET}"
             config = config if is_user_named_folder(at) else "default"
         found.append((at, config, field, benchmark.revision if at == benchmark.data else None))
-        found.append((benchmark.data, RETAIN_CORPUS_NAME_FORMAT.format(topic), "benchmark.data", benchmark.revision))
+        found.append((benchmark.data, f"{topic}-retain-corpus", "benchmark.data", benchmark.revision))
     return found
 
 

@@ -36,10 +36,6 @@ def is_file(place: str | Path) -> bool:
     return os.path.isfile(expand_home(str(place)))
 
 
-def path_exists(place: str | Path) -> bool:
-    return os.path.exists(expand_home(str(place)))
-
-
 def is_hub_id(place: str) -> bool:
     """Whether the hub could hold something of this name."""
     return bool(HUB_ID_PATTERN.fullmatch(place)) and ".." not in place and "--" not in place
