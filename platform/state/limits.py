@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ class SweepStopper:
     """GPU-seconds of all that has ended, in earlier starts too."""
     running: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Trial id, or PREPARATION_KEY -> when it began (monotonic), and its GPUs."""
-    first_results: list[Mapping[str, Any]] = field(default_factory=list)
+    first_results: list[dict[str, Any]] = field(default_factory=list)
     minutes: float | None = None
     """The limit of this start, from its first trial on."""
     begun: float | None = None
@@ -87,7 +87,7 @@ class SweepStopper:
         self.begun = time.monotonic() if self.begun is None else self.begun
         self.running.setdefault(trial.id(), (time.monotonic(), count_trial_gpus(trial.resources)))
 
-    def count_ended_trial(self, trial_id: str, result: Mapping[str, Any]) -> None:
+    def count_ended_trial(self, trial_id: str, result: dict[str, Any]) -> None:
         self._stop_counting(trial_id)
         if len(self.first_results) < FIRST_TRIALS_WATCHED:
             self.first_results.append(result)
@@ -114,11 +114,9 @@ class SweepStopper:
     @property
     def first_trials_failed_alike(self) -> bool:
         """Whether all trials that ended first failed, for one cause."""
-        causes = {
-            normalise_failure_cause(dict(result)) if result["status"] in FAILED_STATUSES else None
-            for result in self.first_results
-        }
-        return len(self.first_results) == FIRST_TRIALS_WATCHED and len(causes) == 1 and None not in causes
+        failed = [result for result in self.first_results if result["status"] in FAILED_STATUSES]
+        causes = set(map(normalise_failure_cause, failed))
+        return len(failed) == FIRST_TRIALS_WATCHED and len(causes) == 1
 
     @property
     def reason(self) -> str | None:
