@@ -57,10 +57,8 @@ def measure_steps_and_memory(options: argparse.Namespace) -> Iterator[Row]:
         assert shape is not None, "a Llama's configuration has all sizes"
         training = rectify.TRAINING_SETTINGS.model_copy(update={"batch_size": options.rows})
         rule = Rectifier(name="gru", gamma=rectify.GAMMA, tau=rectify.TAU)
-        asked = {"method": "ga", "rectifier": rule, "target": Model(path="random"), "training": training}
-        plan = memory.fit_trial_to_memory(
-            Trial(**asked, resources=resources), shape, options.length, read_device_memory(device)
-        )
+        trial = Trial(method="ga", rectifier=rule, target=Model(path="random"), training=training, resources=resources)
+        plan = memory.fit_trial_to_memory(trial, shape, options.length, read_device_memory(device))
         both = rectify.rows(shape.vocabulary, options.rows, (options.length, options.length + 1), prompt=1)
         gru = rectifiers.GRU(rectify.GAMMA, rectify.TAU)
         task = rectify.make_task_in_conflict(both, training, gru, plan.micro_batch)

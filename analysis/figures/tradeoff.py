@@ -127,9 +127,8 @@ def _draw_panel(axes: Axes, points: pd.DataFrame, goals: labels.Goals, rule: Sel
             look |= {"markersize": 13, "clip_on": False, "label": style.MODEL_LINES[row["method"]]["label"]}
             axes.plot(row[x], row[y], **look, zorder=2.5)
             continue
-        axes.plot(
-            row[x], row[y], **(style.marker_style(row["method"], row["rectifier"]) | CHOSEN_STYLE), alpha=0.85, zorder=6
-        )
+        look = style.marker_style(row["method"], row["rectifier"]) | CHOSEN_STYLE
+        axes.plot(row[x], row[y], **look, alpha=0.85, zorder=6)
         bars: dict[str, Any] = {"xerr": row.get(f"{x}_sd"), "yerr": row.get(f"{y}_sd")}
         ecolor = style.method_colour(row["method"])
         axes.errorbar(row[x], row[y], **bars, fmt="none", ecolor=ecolor, elinewidth=0.7, zorder=4)

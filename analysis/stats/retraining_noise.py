@@ -73,10 +73,8 @@ def compare_with_retraining_noise(results: SweepResults) -> pd.DataFrame:
             row = {"split": split, "method": method, "rectifier": rectifier, "n": len(rows), "models": len(read)}
             row |= {"utility": trials[metric].mean(), "klom": compute_klom(np.array([one for _, one in rows]), margins)}
             row["quality"] = float(np.mean([compute_pooled_fq(one, ratios) for one, _ in rows]))
-            within = (
-                ends["utility_low"] <= row["utility"] <= ends["utility_high"] and row["quality"] >= ends["quality_low"]
-            )
-            found.append(row | ends | {"within": within})
+            within = ends["utility_low"] <= row["utility"] <= ends["utility_high"]
+            found.append(row | ends | {"within": within and row["quality"] >= ends["quality_low"]})
     return pd.DataFrame(found)
 
 

@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from analysis.load.trials import read_trial_parquet
 from trainables import benchmarks
 from trainables.benchmarks import metrics
+from trainables.benchmarks.metrics import Array
 from trainables.config.settings import Benchmark
 from trainables.storage.file_names import ROWS
 from trainables.storage.folder_storage import Storage
 
 log = logging.getLogger(__name__)
 
-Array = NDArray[np.float64]
 MIN_TEST_SEEDS, MIN_SEEDS_FOR_DIRECTION, ALPHA = 5, 3, 0.05
 """Seeds below which nothing is tested, and below which nothing is called clear; all tests' error rate together."""
 RESAMPLE_COUNT, MAX_SIGN_FLIPS, RESAMPLING_SEED = 2000, 2**14, 0

@@ -100,9 +100,8 @@ def _latex(cell: TableCell) -> str:
     text += (rf"\textsuperscript{{{_escape_tex(cell.marks)}}}" if cell.marks else "") + _escape_tex(cell.spread)
     if not cell.beside:
         return text
-    return (
-        rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{text}\\[-2pt]{{\scriptsize {_escape_tex(cell.beside)}}}\end{{tabular}}"
-    )
+    below = rf"{{\scriptsize {_escape_tex(cell.beside)}}}"
+    return rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{text}\\[-2pt]{below}\end{{tabular}}"
 
 
 def _html(cell: TableCell) -> str:

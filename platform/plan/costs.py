@@ -129,9 +129,8 @@ def estimate_training_seconds(
     if trial.task_vector is not None:
         return once * points * tokens * (trial.task_vector.steps + 2) * each
     needs, rectifier = METHODS[trial.method].needs, RECTIFIERS[trial.rectifier.name]
-    retain_passes = (RETAIN_PASS in rectifier.needs or "retain_multiplier" in needs) + memory.trial_has_retain_loss(
-        trial
-    )
+    retain_passes = int(RETAIN_PASS in rectifier.needs or "retain_multiplier" in needs)
+    retain_passes += memory.trial_has_retain_loss(trial)
     if (trial.rectifier.parts or rectifier.parts) <= 1:
         retain_passes = min(1, retain_passes)  # one serves the rectifier and the term
     passes = 1 + retain_passes + ("pairs" in needs) + 1 / (trial.observe or float("inf"))
@@ -218,14 +217,12 @@ def estimate_preparation_seconds(
     """
     first, authors, rates = plan.trials[0], plan.sweep.fictional, estimate_device_rates(plan.sweep.resources)
     text, asked = estimate_row_sizes(plan.sweep, first)
-    count = authors.authors * authors.questions if authors else AUTHOR_ROWS
+    points = GENERAL_ROWS + (authors.authors * authors.questions if authors else AUTHOR_ROWS)
     rows_of_step = Training(batch_size=first.training.batch_size)  # which the ranks divide
     plain = Trial(method="ga", target=first.target, resources=first.resources, training=rows_of_step)
     rows = memory.choose_cpu_micro_batch(plain, text.mean)
     trained = {recipe.base: plain.model_copy(update={"training": recipe.training}) for recipe in recipes}
-    made = sum(
-        estimate_training_seconds(one, shape, count + GENERAL_ROWS, text.mean, rows, rates) for one in trained.values()
-    )
+    made = sum(estimate_training_seconds(one, shape, points, text.mean, rows, rates) for one in trained.values())
     if not row_files.are_model_answers_ready(first.benchmark) or any(recipe.answers for recipe in recipes):
         words = EvaluationSize(0, len(model_answers.read_neutral_prompts()) * model_answers.ANSWER_TOKENS)
         made += estimate_evaluation_seconds(plain, shape, 0, words, rates)

@@ -208,9 +208,8 @@ def _fix_settings(
     _, method, rectifier = study
     row, training, observe, seeds = METHODS[method], sweep.training, sweep.observe, sweep.axes["seed"]
     if row.strength:  # such a trial takes no steps
-        training = training.model_copy(
-            update={"eval_every": None, "stop_below": None, "stop_when": None, "targets": "rows"}
-        )
+        of_steps = dict.fromkeys(("eval_every", "stop_below", "stop_when"))
+        training = training.model_copy(update=of_steps | {"targets": "rows"})
         observe = None
     objective = dict(sweep.objective)
     if "idk" in row.reads:  # whose other answers are whole sentences

@@ -214,9 +214,8 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: StartOpt
         cli.print_line(f"damaged: {path}; its trial runs again")
     if state.retried:
         names = (RESULT, ERROR, STEPS, ROWS)  # the result first: from then on the trial is one to run
-        place = move_to_dated_folder(
-            (store.trial(key) / name for key in state.retried for name in names), store, by_folder=True
-        )
+        files = (store.trial(key) / name for key in state.retried for name in names)
+        place = move_to_dated_folder(files, store, by_folder=True)
         trials = format_count(len(state.retried), "trial")
         cli.print_line(f"{trials} to run again; results set aside in {place}")
     return replace(state, damaged=())

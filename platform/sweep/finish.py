@@ -29,9 +29,8 @@ def report_end_of_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int
     if no_report := subprocess.run(command, cwd=provenance.CODE_ROOT, check=False).returncode:
         again = f"python -m analysis.report {plan.name}{format_storage_option(store)}"
         print_line(f"no report; when that is mended: {again} (or with --output DIR, into another folder)")
-    uri = redact(
-        os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{typed_paths.make_path_relative(store.root) / 'mlflow.db'}"
-    )
+    database = typed_paths.make_path_relative(store.root) / "mlflow.db"
+    uri = redact(os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{database}")
     program = typed_paths.make_path_relative(Path(sys.executable).with_name("mlflow"))
     shown = uri if uri.startswith("http") else f"{program} ui --backend-store-uri {uri}"
     print_line(f"MLflow: {shown}")

@@ -41,14 +41,12 @@ def run_sweep_on_ray(
     """Prepare, run what is left, attack and export the chosen trials; return MLflow's thread, None if that failed."""
     plan, resources = state.plan, state.plan.sweep.resources
     gpus, mirror = count_trial_gpus(plan.trials[0].resources), None
-    watch = contextlib.ExitStack()
+    watch, resume = contextlib.ExitStack(), manifest.format_resume_command(command)
     try:
         growth = ray_session.join_or_start_ray(options.address)
         ray_session.wait_for_minimum_nodes(growth)
         ray_session.check_nodes_start_processes()
-        look = partial(
-            ray_session.watch_ray_head, ray.get_runtime_context().gcs_address, manifest.format_resume_command(command)
-        )
+        look = partial(ray_session.watch_ray_head, ray.get_runtime_context().gcs_address, resume)
         if not resolve_ray_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
             watch.enter_context(call_periodically_in_thread(look, ray_session.RAYLET_CHECK_SECONDS))
         slots, strategy = ray_session.choose_placement(growth, resources, options.max_concurrent)
@@ -78,7 +76,7 @@ def run_sweep_on_ray(
     finally:
         watch.close()
         ray_session.shut_down_ray()
-    print_line(f"{problem}\ngo on with: {manifest.format_resume_command(command)}")
+    print_line(f"{problem}\ngo on with: {resume}")
     return None
 
 

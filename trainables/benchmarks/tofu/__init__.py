@@ -135,9 +135,8 @@ class TofuBenchmark(base.BenchmarkBase):
         if kept and isinstance(kept.get("forget_truth_ratio"), dict):  # a TOFU_EVAL.json
             sizes = len(asked["forget"]), len(asked.get(HOLDOUT_SET, ()))
             return aggregates.parse_open_unlearning_log(kept, benchmark, *sizes, where)
-        kept = base.validate_reference_evaluation(
-            kept, benchmark, where, ("split", "dialect", "template"), ROWS_DIGEST_FIELD
-        )
+        fields = ("split", "dialect", "template")
+        kept = base.validate_reference_evaluation(kept, benchmark, where, fields, ROWS_DIGEST_FIELD)
         membership = kept.get(MEMBERSHIP_FIELD) if HOLDOUT_SET in asked else None
         digests = {"forget": kept[ROWS_DIGEST_FIELD]} | ({HOLDOUT_SET: membership["rows_digest"]} if membership else {})
         for task, digest in digests.items():

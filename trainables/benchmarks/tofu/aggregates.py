@@ -33,9 +33,8 @@ class Reference(NamedTuple):
 
 def truth_ratios(records: Records, task: str, guard: float) -> metrics.Array:
     """Return R of each row of a task, in order: (n,)."""
-    return metrics.truth_ratio(
-        mean_token_losses(records, task, "paraphrase"), mean_token_losses(records, task, "perturbed"), guard
-    )
+    right, wrong = (mean_token_losses(records, task, kind) for kind in ("paraphrase", "perturbed"))
+    return metrics.truth_ratio(right, wrong, guard)
 
 
 def compute_row_scores(records: Records, task: str, guard: float) -> tuple[metrics.Array, metrics.Array, metrics.Array]:
