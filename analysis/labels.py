@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 
 from trainables.benchmarks import Goal, get_benchmark
-from trainables.benchmarks.measures import reported_measures
+from trainables.benchmarks.measures import Measure, reported_measures
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark
 
@@ -129,16 +129,16 @@ class MetricColumn(NamedTuple):
     text: str = ""
 
 
+def goal_head(goal: Goal | Measure) -> str:
+    """Return the head of a goal's column: `FQ ↑`, `VerbMem ↓`."""
+    return goal.short + BEST_DIRECTION_ARROWS[goal.best]
+
+
 EXTRA_COLUMNS_BY_BENCHMARK = {
     "muse": (MetricColumn("privleak", "PrivLeak"),),
     "own": tuple(
-        MetricColumn(
-            f"forget_{name}",
-            measure.short + BEST_DIRECTION_ARROWS[measure.best],
-            best=measure.best,
-            text=f"{measure.title} on the forget rows, no goal",
-        )
-        for name, measure in sorted(reported_measures(Benchmark(name="own")).items(), key=lambda item: item[1].short)
+        MetricColumn(f"forget_{name}", goal_head(one), best=one.best, text=f"{one.title} on the forget rows, no goal")
+        for name, one in sorted(reported_measures(Benchmark(name="own")).items(), key=lambda item: item[1].short)
         if f"forget_{name}" != get_benchmark("own").GOALS[0].metric
     ),
 }
@@ -184,11 +184,6 @@ def list_goals_of_benchmark(benchmark: str) -> Goals:
 def find_goals_of_runs(runs: pd.DataFrame) -> Goals:
     """Return the goals of a sweep's trials, of which there is at least one."""
     return list_goals_of_benchmark(runs["benchmark.name"].iloc[0])
-
-
-def goal_head(goal: Goal) -> str:
-    """Return the head of a goal's column: `FQ ↑`, `VerbMem ↓`."""
-    return goal.short + BEST_DIRECTION_ARROWS[goal.best]
 
 
 def goal_axis_title(goal: Goal) -> str:
