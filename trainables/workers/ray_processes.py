@@ -41,20 +41,17 @@ class OneRankTrialActor(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         provenance.collect_provenance()
         cli.silence_libraries()
-        self._take(config)
+        self.reset_config(config)
+        self.reused = False
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next trial, quickly: Tune gives a trial up whose actor is lost during its reset."""
-        self._take(new_config)
-        self.reused = True
-        return True
-
-    def _take(self, new_config: dict[str, Any]) -> None:
         self.events: Iterator[dict[str, Any]] | None = None
-        self.reused = False
+        self.reused = True
         self.given = new_config
         self.trial = Trial.model_validate_json(new_config["trial"])
         self.store = open_storage_unchecked(new_config["storage"])
+        return True
 
     def step(self) -> dict[str, Any]:
         """Go on for about two seconds, or to the end; one that another process runs waits for that one's end."""
