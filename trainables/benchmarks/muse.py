@@ -25,7 +25,6 @@ PUBLISHED_RETAIN_AUCS = {"news": 0.4772, "books": 0.5393}
 """MUSE's constants: the AUC of its own retain models, forget against hold-out, Min-40 %."""
 FORGET_CORPUS_TOKENS = {"news": 780_000, "books": 1_100_000}
 """Tokens of the forget texts, roughly; set k of `news_scal` has k times as many as the news."""
-FORGET_TEXT_CONFIG, RETAIN_TEXT_CONFIG = "raw/forget", "raw/retain1"
 VERBMEM_CONFIG = "verbmem/forget"
 KNOWMEM_CONFIGS = {"knowmem_f": "knowmem/forget_qa", "knowmem_r": "knowmem/retain_qa"}
 PRIVLEAK_SETS = {"privleak_forget": "privleak/forget", "privleak_holdout": "privleak/holdout"}
@@ -87,9 +86,9 @@ class MuseBenchmark(base.BenchmarkBase):
         return "retain"
 
     def list_data_configs(self, benchmark: Benchmark) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        forget = "/forget_".join(benchmark.split.split("_")[1:]) or FORGET_TEXT_CONFIG
+        forget = "/forget_".join(benchmark.split.split("_")[1:]) or "raw/forget"
         questions = (name for config in KNOWMEM_CONFIGS.values() for name in (config, f"{config}_icl"))
-        return (forget, RETAIN_TEXT_CONFIG), (VERBMEM_CONFIG, *questions, *PRIVLEAK_SETS.values())
+        return (forget, "raw/retain1"), (VERBMEM_CONFIG, *questions, *PRIVLEAK_SETS.values())
 
     def check_rows(self, benchmark: Benchmark) -> None:
         if raw_rows.check_if_local_folder(benchmark.data):
