@@ -170,7 +170,7 @@ def evaluate_lm_eval_tasks(
 
     ProgressCounter("", 0)  # lm-eval reports no progress
     found, records = run_once_for_all_ranks(evaluate)
-    if not all(row["finite"] for row in records):
+    if not all(math.isfinite(value) for row in records for value in row["log_likelihoods"]):
         raise TrialDiverged("evaluation: the log-likelihood of a choice is not finite")
     return found, records
 
@@ -203,5 +203,4 @@ def _record(task: str, metric: str, sample: dict[str, Any]) -> dict[str, Any]:
         "metric": metric,
         "score": score,
         "correct": bool(score) if score in (0, 1) else None,
-        "finite": all(math.isfinite(value) for value in likelihoods),
     }
