@@ -74,7 +74,7 @@ def collect_sweep_status(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     left = max(0, total - done - failed - len(running))
     counts = {"total": total, "done": done, "running": len(running), "failed": failed, "left": left}
     driver: dict[str, Any] | None = None  # all None of a damaged lock, `alive` None of another machine's process
-    report = store.root / "reports" / sweep.label / "index.html"
+    report, storage = store.root / "reports" / sweep.label / "index.html", format_storage_option(store)
     owner = lock.read_lock_owner(store, store.lock(sweep.name, sweep.hash))
     if owner is not None:
         driver = {name: owner.get(name) for name in ("host", "pid", "since", "command")}
@@ -83,10 +83,7 @@ def collect_sweep_status(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     return {
         "sweep": sweep.name,
         **sweep.model_dump(mode="json", include={"hash", "title", "created", "command", "axes"}),
-        "go_on": "; ".join(
-            format_resume_command(command, format_storage_option(store))
-            for command in sweep.unfinished or (sweep.command,)
-        ),
+        "go_on": "; ".join(format_resume_command(one, storage) for one in sweep.unfinished or (sweep.command,)),
         "storage": store.location,
         "driver": driver,
         "report": str(report) if report.exists() else None,

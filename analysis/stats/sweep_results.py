@@ -241,10 +241,8 @@ def average_settings_over_seeds(runs: pd.DataFrame, rule: Selection) -> pd.DataF
 
 
 def _candidates(rows: pd.DataFrame) -> list[Candidate]:
-    return [
-        Candidate(key, None if math.isnan(removal) else removal, utility)
-        for key, removal, utility in zip(rows["id"], rows["choice.removal"], rows["choice.utility"], strict=True)
-    ]
+    columns = zip(rows["id"], rows["choice.removal"], rows["choice.utility"], strict=True)
+    return [Candidate(key, None if math.isnan(removal) else removal, utility) for key, removal, utility in columns]
 
 
 def _texts(numbers: pd.Series) -> str:

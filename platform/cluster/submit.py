@@ -103,10 +103,8 @@ def _create_rayjob(file: ClusterFile, name: str, arguments: Sequence[str]) -> in
     cluster = f"$({typed} get {made} --output jsonpath={{.status.rayClusterName}})"
     cli.print_line(f"submitted {made}, which goes on without this machine")
     cli.print_line(f"its state: {typed} get {made}")
-    cli.print_line(
-        f"its log:   {typed} logs --follow --tail=-1 --container ray-job-submitter "
-        f"--selector ray.io/node-type=head,ray.io/cluster={cluster}"
-    )
+    head = f"--selector ray.io/node-type=head,ray.io/cluster={cluster}"
+    cli.print_line(f"its log:   {typed} logs --follow --tail=-1 --container ray-job-submitter {head}")
     cli.print_line(f"stop it:   {typed} delete {made}")
     return 0
 

@@ -204,9 +204,8 @@ def _check_trials(
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
         size = kinds.get_benchmark(benchmark.name).estimate_training_size(benchmark, sweep.training.max_length)
         if size.exact:
-            problems.collect_from(
-                method_constants.check_enough_forget_rows, size.points, sweep.task_vector.batches, benchmark.split
-            )
+            asked = size.points, sweep.task_vector.batches, benchmark.split
+            problems.collect_from(method_constants.check_enough_forget_rows, *asked)
     problems.raise_if_any()
     return shape, needs
 

@@ -100,7 +100,5 @@ def _explain_refusal(found: LockOwner | None, store: Storage, path: Path) -> str
     if found:
         owner = f"process {found['pid']} on {found['host']} since {found['since']}: {found.get('command')}"
         stop = f", or stop that process (kill {found['pid']} there)"
-    return (
-        f"sweep {name} is being run by {owner}; wait for its end{stop}; "
-        f"python -m platform.status {name} --storage {shlex.quote(store.location)} shows where it stands"
-    )
+    status = f"python -m platform.status {name} --storage {shlex.quote(store.location)}"
+    return f"sweep {name} is being run by {owner}; wait for its end{stop}; {status} shows where it stands"

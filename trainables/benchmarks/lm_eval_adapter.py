@@ -83,9 +83,8 @@ def _load_mmlu(place: str, shots: int) -> Any:
     known = [name.removeprefix(f"{MMLU}_") for name in definitions.all_subtasks]
     for subject in subjects or ():
         if subject not in known:
-            raise InputError(
-                f"benchmark.sources {MMLU}: '{subject}' is no subject of MMLU; {suggest_name(subject, known)}"
-            )
+            hint = suggest_name(subject, known)
+            raise InputError(f"benchmark.sources {MMLU}: '{subject}' is no subject of MMLU; {hint}")
     members = [
         {"task": f"{MMLU}_{subject}", "num_fewshot": shots} | _place_settings(MMLU, place, subject)
         for subject in subjects or known
@@ -118,9 +117,8 @@ def _place_settings(task: str, place: str, config: str) -> dict[str, Any]:
     folder = folder / config if config and (folder / config).is_dir() else folder
     files = {split: str(file) for split in FILE_SPLITS if (file := raw_rows.find_data_file(folder, split)) is not None}
     if not files:
-        raise InputError(
-            f"benchmark.sources {task}: {folder} has none of {', '.join(FILE_SPLITS)}.json, .jsonl, .parquet"
-        )
+        known = ", ".join(FILE_SPLITS)
+        raise InputError(f"benchmark.sources {task}: {folder} has none of {known}.json, .jsonl, .parquet")
     kind = "parquet" if next(iter(files.values())).endswith(".parquet") else "json"
     return {"dataset_path": kind, "dataset_name": None, "dataset_kwargs": {"data_files": files}}
 

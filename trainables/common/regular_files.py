@@ -64,9 +64,8 @@ def read_parquet(path: Path, columns: Collection[str] = ()) -> Any:
                 batches.append(batch.cast(schema))
                 size += batches[-1].nbytes
                 if size > MAX_FILE_BYTES or file.metadata.num_rows > MAX_ROWS_OR_VALUES:
-                    raise InputError(
-                        f"'{path}' unfolds to over {MAX_ROWS_OR_VALUES} rows or {MAX_FILE_BYTES} bytes; give fewer rows"
-                    )
+                    most = f"{MAX_ROWS_OR_VALUES} rows or {MAX_FILE_BYTES} bytes"
+                    raise InputError(f"'{path}' unfolds to over {most}; give fewer rows")
             return pyarrow.Table.from_batches(batches, schema)
     except pyarrow.ArrowException as error:
         raise InputError(f"'{path}' cannot be read as parquet: {error}") from error

@@ -85,7 +85,6 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
             texts += wrong if isinstance(wrong, list) else [None]
             count = count or len(texts)
             if len(texts) != count or not all(isinstance(text, str) for text in texts):
-                raise InputError(
-                    f"benchmark.data: row {number} of {config}: write texts, as many in each perturbed_answer"
-                )
+                where = f"benchmark.data: row {number} of {config}"
+                raise InputError(f"{where}: write texts, as many in each perturbed_answer")
     return loaded
