@@ -14,7 +14,7 @@ from search_spaces.schema.sweep import Range
 from trainables import benchmarks
 from trainables.benchmarks.own import row_files, row_scores
 from trainables.common import typed_paths
-from trainables.common.wording import format_bytes, format_count, format_duration, format_hours
+from trainables.common.wording import format_bytes, format_count, format_duration
 from trainables.storage.folder_storage import Storage
 from trainables.training import model_files, sampling
 
@@ -60,7 +60,7 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
         each = f"{most['total_bytes'] / 1e9:.1f} GB{whole} each"
         yield f"{format_count(int(1 / resources.gpus + TOLERANCE), 'trial')} run side by side on each GPU ({each})"
     if document["seconds"] is not None:
-        hours = [format_hours(document[name] or 0) for name in ("gpu_hours", "preparation_gpu_hours")]
+        hours = [f"{document[name] or 0:.2f}" for name in ("gpu_hours", "preparation_gpu_hours")]
         told = f"{hours[0]} GPU-hours of trials and {hours[1]} of preparation, " if document["gpu_hours"] else ""
         passed = f"about {format_duration(document['seconds'])} with {format_count(slots, 'trial')} at a time"
         name = resources.gpu_name or costs.find_local_gpu_name() or "A100"

@@ -16,13 +16,6 @@ def format_count(count: int, name: str) -> str:
     return f"{count} {name}{'' if count == 1 else 's'}"
 
 
-def format_hours(amount: float) -> str:
-    """Return `12.3`, `0.03` or `less than 0.01`, never `0.0` for more than nothing."""
-    if amount >= 1:
-        return f"{amount:.1f}"
-    return f"{amount:.2f}" if amount >= 0.01 else "less than 0.01"
-
-
 def format_bytes(count: float) -> str:
     """Return bytes as `1.5 MB`, `512 MB` or `13.5 GB`."""
     if count >= 1e9:
