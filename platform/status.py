@@ -60,7 +60,9 @@ def collect_sweep_status(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     """Return the status of a sweep as JSON; `sweep` is its manifest."""
     store.download_sweeps_and_results(sweep.trials)
     results, damaged = read_trial_results(sweep.trials, store)
-    evaluation, typical = (_median_seconds(results, name) for name in ("evaluation", "total"))
+    timed = [result["seconds"] for result in results.values() if result["metrics"] and result.get("seconds")]
+    parts = ([one[name] for one in timed if name in one] for name in ("evaluation", "total"))
+    evaluation, typical = (statistics.median(part) if part else None for part in parts)
     alive: dict[bool | None, list[dict[str, Any]]] = {True: [], False: [], None: []}
     for key in sweep.trials:
         if key not in results and (found := read_progress(store.trial(key), evaluation)) is not None:
@@ -112,13 +114,6 @@ def _judge_splits(sweep: SweepFile, results: ResultsByTrial, store: Storage) -> 
             config = trials[verdict.key]["config"] if verdict.key else None
             found[split] = verdict.describe(_label(config, verdict.key or "", sweep.varied_axes))
     return found
-
-
-def _median_seconds(results: ResultsByTrial, name: str) -> float | None:
-    """Return the median of what a part of the trials that were evaluated took."""
-    timed = (result.get("seconds", {}).get(name) for result in results.values() if result["metrics"])
-    values = [value for value in timed if value is not None]
-    return statistics.median(values) if values else None
 
 
 def _estimate_rest(running: list[dict[str, Any]], left: int, total: float | None) -> float | None:

@@ -53,8 +53,6 @@ def make_plan(
     spaces = list_study_spaces(sweep, strategy, benchmarks, used)
     has_choice = any(space.varied_axes or space.fixed["training"]["eval_every"] for space in spaces)
     if strategy == "paper" and not has_choice:
-        if sweep.selection.halves and "selection.halves" in sweep.typed:
-            warnings = (*warnings, "selection.halves: nothing is chosen, so all rows are reported")
         sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
         spaces = list_study_spaces(sweep, strategy, benchmarks, used)
     problems = ProblemCollector()

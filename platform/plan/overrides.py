@@ -102,12 +102,6 @@ def _explain_idle_setting(path: str, sweep: Sweep, strategy: str) -> str | None:
             return "no trial of this start has one of them; --seeds adds seeds"
         case "benchmark", "template" if not get_benchmark(sweep.benchmark.name).ASKS_BY_TEMPLATE:
             return f"{sweep.benchmark.name} asks without one"
-        case "resources", "gpu_name" | "gpu_memory" if not sweep.resources.gpus:
-            return "the trials take no GPU"
-        case "training", "betas" | "eps" if (
-            sweep.training.optimizer == "sgd" and "training.optimizer" not in sweep.axes
-        ):
-            return "sgd has none"
     return None
 
 

@@ -1,5 +1,6 @@
 """The spaces of a sweep's studies, and their trials by strategy. A study is a split, a method and a rectifier."""
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,6 +38,8 @@ class StudySpace:
     fixed: Mapping[str, Any]
     axes: Mapping[str, Axis]
     published: Point
+    listed: bool = False
+    """Its points are those of ranges, some of which may exclude each other."""
 
     @property
     def study(self) -> str:
@@ -150,9 +153,11 @@ def list_known_trials(spaces: Iterable[StudySpace], sweep: Sweep, strategy: str)
     trials: dict[str, Trial] = {}
     for space in spaces:
         first = [space.published] if strategy == "optuna" else []
-        for point in (*first, *([] if space.has_ranges else space.iterate_points())):
-            trial = space.make_trial(point)
-            trials.setdefault(trial.id(), trial)
+        points: list[Point] = [*first, *([] if space.has_ranges else space.iterate_points())]
+        for number, point in enumerate(points):
+            with contextlib.suppress(*[InputError] * (space.listed and number > 0)):
+                trial = space.make_trial(point)
+                trials.setdefault(trial.id(), trial)
     splits, seeds = list(sweep.splits), sweep.axes["seed"]
     known = [] if isinstance(seeds, Range) else list(seeds)
     return sorted(
@@ -197,7 +202,7 @@ def _make_space(
     ranges = {path: axis for path, axis in axes.items() if isinstance(axis, Range)}
     if ranges and space.size and space.size <= MAX_LISTED_POINTS and not any(axis.log for axis in ranges.values()):
         listed = {path: tuple(range(int(axis.low), int(axis.high) + 1)) for path, axis in ranges.items()}
-        space = replace(space, axes=axes | listed)  # a grid, which a search can come to the end of
+        space = replace(space, axes=axes | listed, listed=True)  # a grid, which a search can come to the end of
     return space
 
 

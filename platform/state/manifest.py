@@ -89,13 +89,10 @@ def _drop_trials_on_other_rows(earlier: SweepFile, plan: Plan, store: Storage) -
     now = {(ref.split, ref.role): ref.evaluation for ref in plan.references if ref.role in ("original", "retain")}
     was = {(ref.split, ref.role): ref.evaluation for ref in earlier.references}
     changed = {split for (split, role), key in now.items() if was.get((split, role), key) != key}
-    own = {trial.id() for trial in plan.trials}
-
-    def is_on_other_rows(trial_id: str) -> bool:
-        config = store.read_json(store.trial(trial_id) / CONFIG) or {}
-        return trial_id not in own and config.get("benchmark", {}).get("split") in changed
-
-    left = tuple(key for key in earlier.trials if not (changed and is_on_other_rows(key)))
+    others = {*earlier.trials} - {trial.id() for trial in plan.trials} if changed else set[str]()
+    configs = {key: store.read_json(store.trial(key) / CONFIG) or {} for key in others}
+    splits = {key: config["benchmark"]["split"] for key, config in configs.items() if config}  # none of one not begun
+    left = tuple(key for key in earlier.trials if key not in others or splits.get(key, "") not in {*changed, ""})
     if count := len(earlier.trials) - len(left):
         several = format_count(count, "trial")
         print_line(f"{several} of earlier starts, on other rows or with another retain model: left out of the sweep")

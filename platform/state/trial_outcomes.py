@@ -89,14 +89,16 @@ def read_sweep_state(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) ->
 def add_recorded_trials_to_plan(plan: Plan, store: Storage, *, every: bool = False) -> Plan:
     """Return a plan with the trials in its ranges that earlier starts began: the sweep's file lists them.
 
-    `every`: with all of its splits, also those that this start leaves out.
+    `every`: with all trials of its splits, also of studies that this start leaves out, and with the file's selection
+    rule, as reports and status have them.
     """
     if not (plan.has_ranges or every):
         return plan
     store.download_sweeps_and_results()
     known, recorded = {trial.id() for trial in plan.trials}, []
     file = store.sweep(plan.sweep.name, plan.hash)
-    listed = read_sweep(file).trials if file.exists() else ()
+    sweep = read_sweep(file) if file.exists() else None
+    listed = sweep.trials if sweep else ()
     store.download_sweeps_and_results(listed)
     for key in (key for key in listed if key not in known):
         config = read_json(store.trial(key) / CONFIG)
@@ -107,7 +109,9 @@ def add_recorded_trials_to_plan(plan: Plan, store: Storage, *, every: bool = Fal
                 recorded.append(trial)
             elif space and space.has_ranges and (found := space.find_same_trial(trial)):
                 recorded.append(found)
-    return replace(plan, trials=(*plan.trials, *recorded))
+    rule = sweep.selection if sweep and every else plan.sweep.selection
+    settings = plan.sweep.model_copy(update={"selection": rule})
+    return replace(plan, sweep=settings, trials=(*plan.trials, *recorded))
 
 
 def add_shared_artifact_warnings(state: SweepState, store: Storage) -> SweepState:

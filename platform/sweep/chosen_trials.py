@@ -5,11 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from platform.plan.plan import Plan
-from platform.state.trial_outcomes import (
-    add_recorded_trials_to_plan,
-    read_target_evaluations,
-    read_target_utilities,
-)
+from platform.state import trial_outcomes
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.benchmarks.selection import ShippingVerdict, choose_and_judge_trial
@@ -26,6 +22,7 @@ from trainables.storage.opening import format_storage_option
 
 def print_verdicts_and_export_chosen(plan: Plan, store: Storage) -> None:
     """Say of each split what to ship; export the chosen trial or say why not."""
+    plan = trial_outcomes.add_recorded_trials_to_plan(plan, store, every=True)
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
     for trial, found, results in judge_splits(plan, store):
         said = found.describe(plan.label(trial) if trial else "")
@@ -40,14 +37,16 @@ def print_verdicts_and_export_chosen(plan: Plan, store: Storage) -> None:
 
 
 def judge_splits(plan: Plan, store: Storage) -> Iterator[tuple[Trial | None, ShippingVerdict, dict[str, Any]]]:
-    """Yield of each split, of splits in a row of the last one, the chosen trial, the verdict, and results by id."""
-    name, plan = plan.sweep.benchmark.name, add_recorded_trials_to_plan(plan, store, every=True)
-    splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
+    """Yield of each split, of those in a row of the last one, the chosen trial, the verdict, and results by id.
+
+    `plan`: with the trials of all starts.
+    """
+    name, splits = plan.sweep.benchmark.name, dict.fromkeys(trial.benchmark.split for trial in plan.trials)
     before = set(map(benchmarks.get_benchmark(name).find_preceding_split, splits))
     for split in (one for one in splits if one not in before):
         trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
         results = {key: store.result(key) or {} for key in trials}
-        target = read_target_evaluations(plan, store).get(split, {})
+        target = trial_outcomes.read_target_evaluations(plan, store).get(split, {})
         found = choose_and_judge_trial(name, plan.sweep.selection, results, target)
         yield trials.get(found.key or ""), found, results
 
@@ -117,9 +116,11 @@ def list_trials_to_attack(plan: Plan, store: Storage) -> list[Trial]:
 
 
 def choose_trials_of_each_study(plan: Plan, store: Storage) -> list[Trial]:
-    plan = add_recorded_trials_to_plan(plan, store, every=True)
-    utilities, chosen = read_target_utilities(plan, store), list[Trial]()
-    for trials in plan.group_trials_by_study().values():
+    plan = trial_outcomes.add_recorded_trials_to_plan(plan, store, every=True)
+    utilities, chosen = trial_outcomes.read_target_utilities(plan, store), list[Trial]()
+    for study, trials in plan.group_trials_by_study().items():
+        if study not in plan.spaces:  # --only leaves it out
+            continue
         results = {key: store.result(key) or {} for key in (trial.id() for trial in trials)}
         utility = utilities.get(trials[0].benchmark.split)
         chosen += choose_trials_of_study(trials, results, utility, plan.sweep.selection)

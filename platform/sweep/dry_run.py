@@ -54,13 +54,18 @@ def format_dry_run(state: SweepState, document: dict[str, Any], slots: int) -> I
     how = f"{resources.precision}, compiled" if resources.compile else resources.precision
     yield f"each trial: {many}, {how}{_describe_steps(plan)}"
     most = max(document["memory"], key=lambda one: one["total_bytes"], default=None)
-    yield _describe_memory(most)
+    if most is None:
+        yield "memory: known when the model is there (its sizes are in its config.json)"
+    else:
+        limit = "" if most["limit_bytes"] is None else f" of {most['limit_bytes'] / 1e9:.1f} usable"
+        kind = "{method}, {rectifier}, {split}; ZeRO {zero_stage}, micro-batch {micro_batch}".format(**most)
+        yield f"memory of a rank: {most['total_bytes'] / 1e9:.2f} GB{limit} ({kind})"
     if 0 < resources.gpus < 1 and most:
         whole = f" of {resources.gpu_memory:g} GB" if resources.gpu_memory else ""
         each = f"{most['total_bytes'] / 1e9:.1f} GB{whole} each"
         yield f"{format_count(int(1 / resources.gpus + TOLERANCE), 'trial')} run side by side on each GPU ({each})"
     if document["seconds"] is not None:
-        hours = [f"{document[name] or 0:.2f}" for name in ("gpu_hours", "preparation_gpu_hours")]
+        hours = [f"{document[name] or 0:.4g}" for name in ("gpu_hours", "preparation_gpu_hours")]
         told = f"{hours[0]} GPU-hours of trials and {hours[1]} of preparation, " if document["gpu_hours"] else ""
         passed = f"about {format_duration(document['seconds'])} with {format_count(slots, 'trial')} at a time"
         name = resources.gpu_name or costs.find_local_gpu_name() or "A100"
@@ -98,15 +103,6 @@ def _describe_steps(plan: Plan) -> str:
     shown = f", {format_count(most, 'step') if least == most else f'{least} to {most} steps'}"
     every = plan.sweep.training.eval_every
     return f"{shown} (without a choice among them: training.eval_every={every})" if every and every >= most else shown
-
-
-def _describe_memory(most: dict[str, Any] | None) -> str:
-    """Return what the trials need that need most."""
-    if most is None:
-        return "memory: known when the model is there (its sizes are in its config.json)"
-    limit = "" if most["limit_bytes"] is None else f" of {most['limit_bytes'] / 1e9:.1f} usable"
-    kind = "{method}, {rectifier}, {split}; ZeRO {zero_stage}, micro-batch {micro_batch}".format(**most)
-    return f"memory of a rank: {most['total_bytes'] / 1e9:.2f} GB{limit} ({kind})"
 
 
 def _estimate_time(state: SweepState, store: Storage, slots: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from platform.plan.plan import Plan
 from platform.state.manifest import format_resume_command
+from platform.state.trial_outcomes import add_recorded_trials_to_plan
 from platform.sweep.chosen_trials import judge_splits
 from platform.tracking.mirror import MlflowMirror
 from trainables.common import provenance, typed_paths
@@ -59,7 +60,8 @@ def report_end_of_sweep(plan: Plan, store: Storage, mirror: MlflowMirror) -> int
 def suggest_next_command(plan: Plan, command: str, store: Storage) -> str:
     """Return what to type after `command`: a chat with the model that it wrote, more seeds after one, or an export."""
     storage = format_storage_option(store)
-    for _, found, _ in judge_splits(plan, store) if plan.sweep.export else ():
+    every = add_recorded_trials_to_plan(plan, store, every=True)
+    for _, found, _ in judge_splits(every, store) if plan.sweep.export else ():
         if found.key and not found.reason and store.exists(store.root / "exports" / found.key):
             return f"python -m trainables.chat {found.key}{storage}   (the model that was written)"
     if plan.sweep.benchmark.name == "own" and plan.sweep.export:

@@ -104,7 +104,7 @@ def _warn_of_weak_targets(plan: Plan, store: Storage) -> None:
         if utility == 0 and (why := selection.explain_missing_utility_bar(utility, plan.sweep.selection)):
             print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
     for found in read_target_evaluations(plan, store).values():
-        nothing = get_benchmark(plan.sweep.benchmark.name).explain_nothing_to_remove(found["metrics"])
+        nothing = get_benchmark(plan.sweep.benchmark.name).explain_nothing_to_remove(found.get("metrics") or {})
         for advice in filter(None, [*kept_answers.explain_unmeasured_sets(found), found.get("advice"), nothing]):
             print_line(f"warning: target: {advice}")
 

@@ -56,12 +56,13 @@ class SweepMlflowRuns:
         return f"#/experiments/{self.experiment}/runs?{urlencode(query, quote_via=quote)}"
 
     def load_and_repair_trial_runs(self) -> None:
-        """Find every trial's run. Delete what a repeated request doubled, and end the runs of interrupted trials."""
+        """Find every trial's run. Delete doubled ones and those of no trial of the sweep, end those of interrupted."""
         condition = f"tags.sweep_id = '{self.sweep.label}' and tags.trial_id != ''"
         found = _search_runs(self.client, self.experiment, condition)
         self.runs = {}
         for run in sorted(found, key=lambda one: one.info.status in WHOLE_RESULT_RUN_STATUSES, reverse=True):
-            if self.runs.setdefault(run.data.tags["trial_id"], run) is not run:
+            trial_id = run.data.tags["trial_id"]
+            if trial_id not in self.sweep.trials or self.runs.setdefault(trial_id, run) is not run:
                 self.client.delete_run(run.info.run_id)
         for trial_id, run in self.runs.items():
             if run.info.status == "RUNNING":

@@ -60,8 +60,8 @@ class TrialRecord:
 
     def resume_at_step(self, step: int, seconds: Mapping[str, float]) -> None:
         """Add the `seconds` by part that earlier processes took to reach the checkpoint at `step`; a retry has them."""
-        known, self.resumed_at = self.resumed_at is not None or self.seconds["training"] > 0, step
-        if known:
+        counted, self.resumed_at = self.resumed_at is not None or self.seconds["training"] > 0, step
+        if counted:
             return
         self.begun -= seconds.get("total", 0.0)
         for part in ("loading", "evaluation"):

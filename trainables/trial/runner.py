@@ -107,7 +107,7 @@ class TrialRun:
         record.micro_batch = record.micro_batch or setup.plan_micro_batch(trial, device)
         if trial.task_vector is not None:
             network, tokenizer = self._move_target(device)
-            record.seconds["loading"] = perf_counter() - begun
+            record.seconds["loading"] += perf_counter() - begun
             steps = StepSelection(trial, self.store, self.weights, tokenizer, reference, self.report)
             yield from self._evaluate(network, steps, together=False)
             return
@@ -126,7 +126,7 @@ class TrialRun:
         if resume_from and not steps.can_resume_at(resume_from["step"]):
             resume_from = {}
         engine = create_engine(network.to(device).train(), trial.training, resources, trial.target.attention)
-        record.seconds["loading"] = perf_counter() - begun
+        record.seconds["loading"] += perf_counter() - begun
         try:
             yield from self._train(engine, task, steps, resume_from)
             record.update_seconds()

@@ -4,6 +4,7 @@ Until there is a result, rank 0 keeps `evaluations/N.json` and `N.parquet` of ev
 are kept or `selection.rows` is set, `weights-N` of the best step so far and of that up to the last checkpoint.
 """
 
+import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from trainables.benchmarks import evaluation, selection
 from trainables.benchmarks.base import TARGET_IS_OWN_REFERENCE
 from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import provenance
-from trainables.common.errors import InputError
+from trainables.common.errors import InputError, TrialDiverged
 from trainables.config.settings import Model
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
@@ -226,10 +227,8 @@ class StepSelection:
     def _make_evaluation(self, network: Any, metrics: Metrics, rows: benchmarks.Records) -> StepEvaluation:
         target = weights_on_disk.map_tensors_to_files(self.trial.target)
         metrics["relative_change"] = weights_on_disk.compute_relative_change(network, target)
-        return {"metrics": metrics, "halves": self._compute_halves(rows)}
-
-    def _compute_halves(self, rows: benchmarks.Records) -> list[Metrics] | None:
-        return benchmarks.compute_metrics_of_each_half(self.trial.benchmark, rows, self.reference)
+        halves = benchmarks.compute_metrics_of_each_half(self.trial.benchmark, rows, self.reference)
+        return {"metrics": metrics, "halves": halves}
 
     def look_at_target(self, network: Any) -> None:
         """Take the look at the target model that those at trained ones are held against: at the same rows, once.
@@ -238,7 +237,8 @@ class StepSelection:
         """
         by_row = benchmarks.get_benchmark(self.trial.benchmark.name).REFERENCE == "original"
         if self._looks is not None and not by_row and dist.get_rank() == 0:
-            self.target = self._measure_target(network)
+            with contextlib.suppress(TrialDiverged):  # all ranks hear of that after the first look at the trained one
+                self.target = self._measure_target(network)
 
     def _find_target(self) -> StepEvaluation:
         """Return the look at the target model, or else its evaluation: the sweep's, or one that is made here, once."""
@@ -252,7 +252,8 @@ class StepSelection:
             network, _ = model_files.load_model_and_tokenizer(first, self.trial.resources.precision)
             network = network.to("cuda" if self.trial.resources.gpus else "cpu")
         metrics, rows = self.measure_network(network.eval(), self._looks)
-        return {"metrics": metrics, "halves": self._compute_halves(rows)}
+        halves = benchmarks.compute_metrics_of_each_half(self.trial.benchmark, rows, self.reference)
+        return {"metrics": metrics, "halves": halves}
 
     def _best_until(self, step: int) -> int | None:
         """Return the best of the steps up to `step`: the last of them that was the best so far."""

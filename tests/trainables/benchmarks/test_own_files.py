@@ -191,11 +191,9 @@ def test_forget_rows_among_retain_rows_in_other_spelling(same: dict[str, Any], t
         row_files.check_row_files(every)
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("facts", "fact"), ("paraphrase", "paraphrases"), ("Answer", "answer")])
+@pytest.mark.parametrize(("typed", "meant"), [("facts", "fact"), ("paraphrase", "paraphrases")])
 def test_a_mistyped_column_is_named(typed: str, meant: str, tmp_path: Path) -> None:
-    rows = [{"question": "Who?", "answer": "A ferry."} | {typed: "A ferry."}]
-    if meant == "answer":
-        rows[0].pop("answer")
+    rows = [{"question": "Who?", "answer": "A ferry.", typed: "A ferry."}]
     with pytest.raises(InputError, match=f"forget: nothing reads the column '{typed}' of .*; did you mean '{meant}'"):
         row_files.check_row_files(write_sides(tmp_path, forget=rows, retain=[OTHER]))
 

@@ -15,15 +15,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from trainables.benchmarks.own import model_answers
 from trainables.benchmarks.own.facts import OwnRow, mentions_fact, split_into_words
-from trainables.benchmarks.own.model_answers import (
-    ANSWER_TOKENS,
-    ANSWERS_PART,
-    HELD_OUT_INTERVAL,
-    TRAINED_TOKENS,
-    drop_rows_near_forget,
-    read_neutral_prompts,
-)
+from trainables.benchmarks.own.model_answers import ANSWER_TOKENS, ANSWERS_PART, HELD_OUT_INTERVAL, TRAINED_TOKENS
 from trainables.common.errors import InputError, ProblemCollector, suggest_name
 from trainables.common.typed_paths import expand_home, is_file, is_folder
 from trainables.common.wording import format_count, format_row_numbers
@@ -40,7 +34,9 @@ SUFFIXES = (*raw_rows.SUFFIXES, raw_rows.CSV_SUFFIX)
 TEXT_COLUMNS = ("question", "answer", "text", "paraphrased_question", "paraphrased_answer")
 LIST_COLUMNS = ("fact", "paraphrases")
 """Columns of a text or a list of texts."""
-COLUMNS = (*TEXT_COLUMNS, *LIST_COLUMNS, "prompt", "completion", "messages", "set")
+OPTIONAL_COLUMNS = (*LIST_COLUMNS, *TEXT_COLUMNS[3:])
+MAX_ANSWERS_OF_A_QUESTION = 20
+"""Of a question with more answers, such as `Summarise.`, none is taken to tell the fact of another."""
 MISSING_COLUMNS_TEXT = "neither 'question' and 'answer', 'prompt' and 'completion', 'messages' nor 'text'"
 
 PUNCTUATION_MAP = dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u2032\u00b4\u02bc"), "'")
@@ -104,12 +100,12 @@ def _read_answers(benchmark: Benchmark) -> Sequence[OwnRow]:
     """Return the model's answers to neutral prompts, if it gives them; in plans before that, texts of their length."""
     if ANSWERS_PART not in benchmark.places:
         return ()
-    rows: Sequence[OwnRow] = [OwnRow(one, "word" * ANSWER_TOKENS) for one in read_neutral_prompts()]
+    rows: Sequence[OwnRow] = [OwnRow(one, "word" * ANSWER_TOKENS) for one in model_answers.read_neutral_prompts()]
     if are_model_answers_ready(benchmark):
         rows = read_row_file(ANSWERS_PART, benchmark.places[ANSWERS_PART])
     files = {part: at for part, at in benchmark.places.items() if part == "forget" or is_request_name(part)}
     answers = tuple(replace(row, labels=ANSWER_TOKENS, neutral=True) for row in rows)
-    return drop_rows_near_forget(answers, tuple(chain(*map(read_row_file, files, files.values()))))
+    return model_answers.drop_rows_near_forget(answers, tuple(chain(*map(read_row_file, files, files.values()))))
 
 
 def are_model_answers_ready(benchmark: Benchmark) -> bool:
@@ -173,16 +169,16 @@ def describe_overlap(benchmark: Benchmark) -> str | None:
 def _find_same(rows: Sequence[OwnRow], others: Sequence[OwnRow]) -> list[int]:
     """Return the numbers of the rows that ask the same as one of `others`, whatever stands before, and tell the same.
 
-    That is the same answer, or one that says the row's fact in other words.
+    That is the same answer, or one that says the row's fact in other words; a question that many have asks no fact.
     """
-    known = defaultdict[str, set[tuple[str, str]]](set)
-    for other in others:
-        question, answer = _normalise(other)
-        known[question].add((answer, "" if other.is_text else other.answer))
+    known, told = set(map(_normalise, others)), defaultdict[str, set[str]](set)
+    for other in (other for other in others if not other.is_text):
+        told[_normalise(other)[0]].add(other.answer)
     found = []
     for number, row in enumerate(rows, 1):
-        question, answer = _normalise(row)
-        if any(answer == same or mentions_fact(said, row.aliases) for same, said in known.get(question, ())):
+        answers = () if row.is_text else told.get(_normalise(row)[0], ())
+        aliases = row.aliases if 0 < len(answers) <= MAX_ANSWERS_OF_A_QUESTION else ()
+        if _normalise(row) in known or (aliases and any(mentions_fact(one, aliases) for one in answers)):
             found.append(number)
     return found
 
@@ -207,8 +203,9 @@ def _load(part: str, file: Path, state: tuple[int, int]) -> tuple[OwnRow, ...]:
     """Read once for the many questions of a plan; `state` tells a file that was written again."""
     rows, found, problems = raw_rows.load_rows_from_file(file, part), [], []
     columns = {str(name) for raw in rows if isinstance(raw, dict) for name in raw}
-    for name in sorted(columns - {*COLUMNS}):
-        if (near := difflib.get_close_matches(name.lower(), COLUMNS, n=1, cutoff=0.85)) and near[0] not in columns:
+    for name in sorted(columns - {*OPTIONAL_COLUMNS}):
+        near = difflib.get_close_matches(name.lower(), OPTIONAL_COLUMNS, n=1, cutoff=0.88)
+        if near and near[0] not in columns:
             raise InputError(f"{part}: nothing reads the column '{name}' of {file}; did you mean '{near[0]}'?")
     for number, raw in enumerate(rows, 1):
         try:
