@@ -1,10 +1,9 @@
 """The spaces of a sweep's studies, and their trials by strategy. A study is a split, a method and a rectifier."""
 
-import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -19,8 +18,6 @@ from trainables.data import raw_rows
 from trainables.methods import method_constants
 
 STRATEGIES = ("grid", "paper", "optuna")
-MAX_LISTED_POINTS = 1000
-"""Points of a study up to which a space of whole numbers is a grid, each of them planned."""
 NORMALISE_SETTING_PATH = "task_vector.normalise"
 ModelsBySplit = Mapping[str, tuple[Model, RetainEvaluationFile | None]]
 """Target model and retain evaluation of each split, None where the benchmark has no retain model."""
@@ -38,8 +35,6 @@ class StudySpace:
     fixed: Mapping[str, Any]
     axes: Mapping[str, Axis]
     published: Point
-    listed: bool = False
-    """Its points are those of ranges, some of which may exclude each other."""
 
     @property
     def study(self) -> str:
@@ -135,10 +130,8 @@ def list_study_spaces(
     single = sweep.searched if strategy == "paper" else ()  # which takes one value of these
     ranges = [f"{path}={axis}" for path, axis in sweep.axes.items() if isinstance(axis, Range) and path not in single]
     if ranges and strategy != "optuna":
-        raise InputError(
-            f"{', '.join(ranges)}: --strategy {strategy} cannot list every value of a range; write values, such as "
-            f"{ranges[0].partition('=')[0]}=V1,V2, or add --strategy optuna"
-        )
+        advice = f"write values, such as {ranges[0].partition('=')[0]}=V1,V2, or add --strategy optuna"
+        raise InputError(f"{', '.join(ranges)}: --strategy {strategy} cannot list every value of a range; {advice}")
     return [
         space
         for split in dict.fromkeys(sweep.splits)
@@ -153,11 +146,9 @@ def list_known_trials(spaces: Iterable[StudySpace], sweep: Sweep, strategy: str)
     trials: dict[str, Trial] = {}
     for space in spaces:
         first = [space.published] if strategy == "optuna" else []
-        points: list[Point] = [*first, *([] if space.has_ranges else space.iterate_points())]
-        for number, point in enumerate(points):
-            with contextlib.suppress(*[InputError] * (space.listed and number > 0)):
-                trial = space.make_trial(point)
-                trials.setdefault(trial.id(), trial)
+        for point in (*first, *([] if space.has_ranges else space.iterate_points())):
+            trial = space.make_trial(point)
+            trials.setdefault(trial.id(), trial)
     splits, seeds = list(sweep.splits), sweep.axes["seed"]
     known = [] if isinstance(seeds, Range) else list(seeds)
     return sorted(
@@ -198,12 +189,7 @@ def _make_space(
         published[path] = find_nearest_value(axes[path], value)
         if strategy == "paper" and path in sweep.searched:
             axes[path] = (published[path],)
-    space = StudySpace(sweep.name, fixed, axes, published)
-    ranges = {path: axis for path, axis in axes.items() if isinstance(axis, Range)}
-    if ranges and space.size and space.size <= MAX_LISTED_POINTS and not any(axis.log for axis in ranges.values()):
-        listed = {path: tuple(range(int(axis.low), int(axis.high) + 1)) for path, axis in ranges.items()}
-        space = replace(space, axes=axes | listed, listed=True)  # a grid, which a search can come to the end of
-    return space
+    return StudySpace(sweep.name, fixed, axes, published)
 
 
 def _fix_settings(
