@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import os
+import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -37,27 +38,28 @@ MetricPoint = tuple[str, float, int]
 
 @dataclass
 class SweepMlflowRuns:
-    """The runs of one sweep, written from its storage; `runs`: MLflow's run by trial id."""
+    """The runs of one sweep, written from its storage; `runs`: MLflow's run by trial id; `sweep_id`: a tag of all."""
 
     client: Any
     experiment: str
     parent: str
     sweep: SweepFile
     store: Storage
+    sweep_id: str
     runs: dict[str, Any] = field(default_factory=dict)
 
     @property
     def page(self) -> str:
         """The part of an address that opens MLflow's page of the trials' runs, the best first."""
         goal = benchmarks.get_benchmark(self.sweep.benchmark or "tofu").GOALS[0]
-        search = f"tags.sweep_id='{self.sweep.label}' and tags.trial_id!=''"
+        search = f"tags.sweep_id='{self.sweep_id}' and tags.trial_id!=''"
         query = {"workflowType": "machine_learning", "searchFilter": search}  # and not GenAI's pages
         query |= {"orderByKey": f"metrics.`eval/{goal.metric}`", "orderByAsc": str(goal.best == "lowest").lower()}
         return f"#/experiments/{self.experiment}/runs?{urlencode(query, quote_via=quote)}"
 
     def load_and_repair_trial_runs(self) -> None:
         """Find every trial's run. Delete doubled ones and those of no trial of the sweep, end those of interrupted."""
-        condition = f"tags.sweep_id = '{self.sweep.label}' and tags.trial_id != ''"
+        condition = f"tags.sweep_id = '{self.sweep_id}' and tags.trial_id != ''"
         found = _search_runs(self.client, self.experiment, condition)
         self.runs = {}
         for run in sorted(found, key=lambda one: one.info.status in WHOLE_RESULT_RUN_STATUSES, reverse=True):
@@ -139,7 +141,8 @@ class SweepMlflowRuns:
     def _log_points(self, run_id: str, points: Iterable[MetricPoint], time: int, tags: Sequence[Any] = ()) -> None:
         from mlflow.entities import Metric
 
-        metrics = [Metric(name, float(value), time, int(step)) for name, value, step in points]
+        named = ((re.sub(r"[^\w\-. :/]", "_", name), value, step) for name, value, step in points)  # MLflow's signs
+        metrics = [Metric(name, float(value), time, int(step)) for name, value, step in named]
         self.client.log_batch(run_id, metrics, (), tags)
 
     def _find_run(self, trial: Trial, started: str) -> Any:
@@ -151,7 +154,7 @@ class SweepMlflowRuns:
             return run
         if run is not None:
             self.client.delete_run(run.info.run_id)
-        tags = {"sweep": self.sweep.name, "sweep_id": self.sweep.label, "mlflow.parentRunId": self.parent}
+        tags = {"sweep": self.sweep.name, "sweep_id": self.sweep_id, "mlflow.parentRunId": self.parent}
         tags |= {"trial_id": trial.id(), "started": started, "method": trial.method}
         tags |= {"rectifier": trial.rectifier.name, "split": trial.benchmark.split, "seed": str(trial.seed)}
         run = self.client.create_run(self.experiment, _milliseconds(started), tags, trial.label(self.sweep.varied_axes))
@@ -197,12 +200,16 @@ def open_mlflow_runs(sweep: SweepFile, store: Storage) -> SweepMlflowRuns:
     opened = uri.startswith(("sqlite", "postgresql", "mysql", "mssql"))  # by MLflow's client, as artifacts are written
     folder = str(store.root / "mlartifacts") if opened else None
     known = client.get_experiment_by_name(sweep.name)
+    if known is not None and known.lifecycle_stage == "deleted":  # in MLflow's page
+        client.restore_experiment(known.experiment_id)
     if known is not None and own and known.artifact_location != folder:  # copied or moved: MLflow moves no files
         name = f"{sweep.name} in {known.artifact_location} ({known.experiment_id})"
         client.rename_experiment(known.experiment_id, name)
         known = None
     experiment = known.experiment_id if known else client.create_experiment(sweep.name, folder)
-    runs = SweepMlflowRuns(client, experiment, _open_parent(client, experiment, sweep), sweep, store)
+    sweep_id = sweep.label if own else f"{sweep.label}@{sweep.created}"  # others may write to a server, too
+    parent = _open_parent(client, experiment, sweep, sweep_id)
+    runs = SweepMlflowRuns(client, experiment, parent, sweep, store, sweep_id)
     runs.load_and_repair_trial_runs()
     return runs
 
@@ -215,11 +222,11 @@ def _search_runs(client: Any, experiment: str, condition: str) -> list[Any]:
     return [run for run, uri in found if uri.startswith(place) and "/../" not in uri]
 
 
-def _open_parent(client: Any, experiment: str, sweep: SweepFile) -> str:
+def _open_parent(client: Any, experiment: str, sweep: SweepFile, sweep_id: str) -> str:
     """Return the id of the sweep's parent run, which is under way from now on; of several the first."""
-    condition = f"tags.sweep_id = '{sweep.label}' and tags.role = 'parent'"
+    condition = f"tags.sweep_id = '{sweep_id}' and tags.role = 'parent'"
     if not _search_runs(client, experiment, condition):
-        tags = {"sweep": sweep.name, "sweep_id": sweep.label, "role": "parent"}
+        tags = {"sweep": sweep.name, "sweep_id": sweep_id, "role": "parent"}
         client.create_run(experiment, _milliseconds(sweep.created), tags, sweep.label)
     parent, *others = _search_runs(client, experiment, condition)
     for other in others:  # of a request that MLflow's client repeated
