@@ -14,6 +14,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model
 from trainables.data.templates import CHAT
 from trainables.storage.atomic_files import read_json
+from trainables.storage.file_names import EXPORT_FACTS_FILE
 from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial_id
 
@@ -37,7 +38,7 @@ def main(
     from trainables.benchmarks.own.model_answers import generate_answers
     from trainables.training.memory import CPU_PASS_TOKENS
     from trainables.training.model_files import load_model_and_tokenizer
-    from trainables.trial.export.model_folder import FACTS_FILE, fetch_kept_weights
+    from trainables.trial.export.model_folder import fetch_kept_weights
 
     place, config = typed_paths.expand_home(model), None
     if not place.is_dir() and "/" not in model:
@@ -45,12 +46,12 @@ def main(
         trial_id = resolve_trial_id(model, store)
         store.download_sweeps_and_results([trial_id])
         config = (store.result(trial_id) or {}).get("config")
-        place = store.root / "exports" / trial_id
-        place = place if place.is_dir() else fetch_kept_weights(trial_id, store)
+        exported = store.find_export(trial_id)
+        store.fetch(place := exported or fetch_kept_weights(trial_id, store))
     precision = "auto" if torch.cuda.is_available() else "fp32"  # a small change of fp32 weights is lost in bf16
     network, tokenizer = load_model_and_tokenizer(Model(path=str(place), attention="eager"), precision, "MODEL")
     asked = Benchmark(name="own", template=template or CHAT)
-    config = config or (read_json(place / FACTS_FILE) or {}).get("configuration")  # of an exported model
+    config = config or (read_json(place / EXPORT_FACTS_FILE) or {}).get("configuration")  # of an exported model
     if config and not template:
         trained = Benchmark.model_validate(config.get("benchmark", {}))
         asked = trained if benchmarks.get_benchmark(trained.name).ASKS_BY_TEMPLATE else asked

@@ -13,6 +13,7 @@ from trainables.common.errors import InputError
 from trainables.data import hub_folders
 from trainables.robustness.attacks import read_trial_recoveries
 from trainables.storage import atomic_files
+from trainables.storage.folder_storage import move_to_dated_folder
 from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial_id
 
@@ -58,9 +59,11 @@ def main(
         if not private:
             raise InputError(f"--push: {push} is there and is public; give another name")
     cli.silence_libraries()
-    if output is None and atomic_files.read_json(folder / model_folder.FACTS_FILE):
+    if output is None and store.find_export(trial_id):
         cli.print_line(f"{folder}: it was exported before, and is uploaded as it is")
     else:
+        if output is None and folder.exists():  # of an earlier run of the same trial
+            move_to_dated_folder([folder], store)
         facts = model_folder.export_trial(trial_id, store, folder, shares=read_trial_recoveries(trial_id, store))
         benchmark = facts["configuration"].get("benchmark", {}).get("name", "tofu")
         goals = benchmarks.format_goal_values(benchmark, facts["metrics"])

@@ -58,7 +58,7 @@ def write_own_rows_sections(results: SweepResults, folder: Path) -> tuple[list[s
     trial = trials[verdict.key]
     asked = f"{trial['id']}{format_storage_option(store)}"
     export = f"To write its model: `python -m trainables.export {asked} --output DIR`"
-    if store.exists(store.root / "exports" / str(trial["id"])):
+    if store.find_export(verdict.key):
         export = f"Its model is written. To ask it: `python -m trainables.chat {asked}`"
     measured = read_trial_parquet(store, store.trial(verdict.key) / ROWS).to_pandas()
     rows = tabulate_forget_row_scores(measured)

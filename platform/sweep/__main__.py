@@ -204,10 +204,9 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: StartOpt
     lacking = planned - len(listed) + len(missing)  # of an Optuna study more or fewer trials may be listed
     if lacking > 0 and state.number_to_run and not (options.resume or options.retry_failed):
         named = f" ({', '.join(map(str, state.damaged))} cannot be read)" if state.damaged else ""
-        raise InputError(
-            f"sweep {plan.name} is unfinished: {lacking} of its {planned} trials are missing{named}; add "
-            "--resume to run them, or --new to set its results aside and start again"
-        )
+        advice = "add --resume to run them, or --new to set its results aside and start again"
+        told = f"{lacking} of its {planned} trials are missing{named}"
+        raise InputError(f"sweep {plan.name} is unfinished: {told}; {advice}")
     if options.resume and earlier is None and not state.done and not listed:
         cli.print_line(f"nothing to resume: {store.location} has none of this sweep's trials; it begins here")
     for path in state.damaged:

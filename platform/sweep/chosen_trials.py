@@ -14,7 +14,6 @@ from trainables.common.errors import extract_last_error_line
 from trainables.config.settings import Selection
 from trainables.config.trial import EARLIER_TRIAL_PREFIX, Trial
 from trainables.robustness import attacks
-from trainables.storage import atomic_files
 from trainables.storage.file_names import EVALUATED_STATUSES
 from trainables.storage.folder_storage import Storage, move_to_dated_folder
 from trainables.storage.opening import format_storage_option
@@ -55,14 +54,10 @@ def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
     """Export a trial unless that is done; return where the folder is, or why it cannot be written."""
     import ray.exceptions
 
-    from trainables.trial.export import model_folder
     from trainables.workers.ray_processes import export_trial_model
 
     folder = store.root / "exports" / trial.id()
-    if store.exists(folder):
-        store.fetch(folder)
-    made = (atomic_files.read_json(folder / model_folder.FACTS_FILE) or {}).get("made_with", {}).get("started")
-    if made is None or made != (store.result(trial.id()) or {}).get("started"):
+    if store.find_export(trial.id()) is None:
         if folder.exists():  # of an earlier run of the same trial
             move_to_dated_folder([folder], store)
         print_line(f"writing the chosen model to {folder}, and measuring it again")

@@ -62,7 +62,7 @@ def suggest_next_command(plan: Plan, command: str, store: Storage) -> str:
     storage = format_storage_option(store)
     every = add_recorded_trials_to_plan(plan, store, every=True)
     for _, found, _ in judge_splits(every, store) if plan.sweep.export else ():
-        if found.key and not found.reason and store.exists(store.root / "exports" / found.key):
+        if found.key and not found.reason and store.find_export(found.key):
             return f"python -m trainables.chat {found.key}{storage}   (the model that was written)"
     if plan.sweep.benchmark.name == "own" and plan.sweep.export:
         return "docs/own.md says which settings decide most   (no model was written)"

@@ -7,6 +7,8 @@ LIVE_CURVE_COLUMNS = ("loss", "retain_loss", "cos_before", "cos_after")
 SHARED_PROGRESS_FOLDER = "shared/making"
 """Where the progress of what trials share lies in a storage, in a folder each."""
 CHECKPOINT, EVALUATIONS, WEIGHTS = "checkpoint", "evaluations", "weights"
+EXPORT_FACTS_FILE = "unlearning.json"
+"""In a model folder that was exported: of which run of which trial it is, and what was measured."""
 ATTACK_RESULTS_FILE = "came_back.json"
 """What attacks brought back, beside each attack's own file."""
 META_FILE = "meta.json"

@@ -13,7 +13,17 @@ from trainables.common.errors import InputError
 from trainables.common.regular_files import read_bytes
 from trainables.config.types import IsoTimeText, Name
 from trainables.storage.atomic_files import ensure_folder, read_json, write_json
-from trainables.storage.file_names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META_FILE, PROGRESS, RESULT, WEIGHTS
+from trainables.storage.file_names import (
+    CHECKPOINT,
+    CONFIG,
+    EVALUATIONS,
+    EXPORT_FACTS_FILE,
+    LOST,
+    META_FILE,
+    PROGRESS,
+    RESULT,
+    WEIGHTS,
+)
 
 DISK_ERROR_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS)
 """Error numbers of a disk that is full or gone."""
@@ -85,9 +95,7 @@ class Storage:
     def check_access(self, writable: bool) -> None:
         """Raise InputError if the storage cannot be read or, if asked, be written; then the folder is made, too."""
         if writable and set("?#%") & set(str(self.root)):
-            raise InputError(
-                f"--storage: '{self.root}' holds ?, # or %, which MLflow cannot have in its database's address"
-            )
+            raise InputError(f"--storage: '{self.root}' holds ?, # or %, which MLflow cannot have in an address")
         ensure_folder(self.root, "--storage", writable)
 
     # Where things lie
@@ -120,7 +128,15 @@ class Storage:
         return path.as_uri()
 
     def fetch_local_path(self, place: str) -> str:
-        """Return where a path lies here, fetched, if it is of the storage's copy on any machine; else as it is."""
+        """Return where a path lies here, fetched, if it is of the storage's copy on any machine; else as it is.
+
+        Of a folder that was moved, what lies in it now.
+        """
+        for part in ("shared", "trials") if place.startswith("/") else ():
+            _, found, name = place.rpartition(f"/{part}/")
+            here = self.root / part / name
+            if found and ".." not in here.parts and not Path(place).exists() and here.exists():
+                return str(here)
         return place
 
     # Trials
@@ -137,6 +153,12 @@ class Storage:
 
     def result(self, trial_id: str) -> dict[str, Any] | None:
         return read_result_of_its_folder(self.trial(trial_id) / RESULT, StoredResult)
+
+    def find_export(self, trial_id: str) -> Path | None:
+        """Return the model folder that was exported of a trial's last run, None without one."""
+        folder, result = self.root / "exports" / trial_id, self.result(trial_id)
+        made = ((self.read_json(folder / EXPORT_FACTS_FILE) or {}).get("made_with") or {}).get("started")
+        return folder if self.exists(folder) and (result is None or made == result.get("started")) else None
 
     def has_unfinished_run(self, trial_id: str) -> bool:
         """Whether a process that is at a trial, or was killed there, has left its checkpoint or its progress."""

@@ -123,10 +123,9 @@ def read_sweep(path: Path) -> SweepFile:
     """Return what a sweep's file says. Raises InputError if it is missing, cannot be read or is of another format."""
     found = read_json(path)
     if found is not None and found.get("format") != FILE_FORMAT_VERSION:
-        raise InputError(
-            f"{path} is of a storage of format {found.get('format', 1)}, and this version reads and writes format "
-            f"{FILE_FORMAT_VERSION}; give another --storage, or use the version that wrote it"
-        )
+        ours = f"this version reads and writes format {FILE_FORMAT_VERSION}"
+        advice = "give another --storage, or use the version that wrote it"
+        raise InputError(f"{path} is of a storage of format {found.get('format', 1)}, and {ours}; {advice}")
     try:
         sweep = SweepFile.model_validate(found)
     except (ValueError, RecursionError) as error:

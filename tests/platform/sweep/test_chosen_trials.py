@@ -23,7 +23,7 @@ from tests.support.small_sweep import write_model
 from tests.support.starts import write_evaluation, write_result
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
-from trainables.storage.file_names import ATTACK_RESULTS_FILE, WEIGHTS
+from trainables.storage.file_names import ATTACK_RESULTS_FILE, EXPORT_FACTS_FILE, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.trial.export import model_folder
 
@@ -84,10 +84,11 @@ def test_the_verdict_is_that_of_the_report_and_of_status(typed: list[str], tmp_p
     assert lead.startswith(f"Ship trial {plan.trials[0].id()} (")
     assert lead.endswith("): said 0.100, utility 0.460.")
     assert export.startswith(f"To write its model: `python -m trainables.export {plan.trials[0].id()} ")
-    (store.root / "exports" / plan.trials[0].id()).mkdir(parents=True)
+    started = (store.result(plan.trials[0].id()) or {})["started"]
+    for trial, run in zip(plan.trials, (started, "of an earlier run"), strict=True):
+        write_json(store.root / "exports" / trial.id() / EXPORT_FACTS_FILE, {"made_with": {"started": run}})
     _, export, *_ = (report.build_report("own", store) / "tables/verdict.md").read_text().splitlines()
     assert export.startswith(f"Its model is written. To ask it: `python -m trainables.chat {plan.trials[0].id()}")
-    (store.root / "exports" / plan.trials[1].id()).mkdir()  # the choice of an earlier start
     typed_next = finish.suggest_next_command(plan, "python -m platform.sweep own", store)
     assert typed_next.startswith(f"python -m trainables.chat {plan.trials[0].id()} ")
     assert said(replace(plan, trials=plan.trials[1:]), store) == f"verdict: {sentence} Its model: somewhere"

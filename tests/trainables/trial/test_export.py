@@ -22,7 +22,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.file_names import RESULT, WEIGHTS
+from trainables.storage.file_names import EXPORT_FACTS_FILE, RESULT, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.trial import setup
 from trainables.trial.export import model_folder
@@ -80,7 +80,7 @@ def test_it_loads_with_plain_transformers_and_gives_the_metrics_again(
     assert not (exported / "recipe.json").exists()
     benchmark = configuration(trained_inputs).benchmark
     found, _ = evaluation.evaluate(network.eval(), tokenizer, benchmark, None, token_budget=4096)
-    facts, known = json.loads((exported / model_folder.FACTS_FILE).read_text()), store.result(trial_id)["metrics"]
+    facts, known = json.loads((exported / EXPORT_FACTS_FILE).read_text()), store.result(trial_id)["metrics"]
     assert found == facts["verified_metrics"] == {name: known[name] for name in found}
 
 
@@ -115,7 +115,7 @@ def test_the_card_tells_what_attacks_brought_back(kept: Any, exported: Path, tmp
         listed = "| 4-bit weights (NF4) | 0.2500 | 0.5000 | 62 % |\n| int8 weights | 0.2500 | 0.5000 | – |\n"
         assert (listed in text) == table
         assert ("The attacks above try some of that." in text) == table
-        assert len(json.loads((folder / model_folder.FACTS_FILE).read_text())["attacks"]) == 2 * table
+        assert len(json.loads((folder / EXPORT_FACTS_FILE).read_text())["attacks"]) == 2 * table
 
 
 def test_weights_that_were_changed_are_not_exported(kept: Any, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_collapsed_trial_of_another_device_chosen_on_other_rows(kept: Any, tmp
     ):
         assert words in text
     assert facts["verified_metrics"]["model_utility"] == known["metrics"]["model_utility"]
-    assert "secret-place" not in text + (tmp_path / "model" / model_folder.FACTS_FILE).read_text()
+    assert "secret-place" not in text + (tmp_path / "model" / EXPORT_FACTS_FILE).read_text()
 
 
 @pytest.mark.parametrize(("rounding", "width", "said"), [(0.05, 2, "rounded to bf16"), (1e-9, 4, "the same values")])

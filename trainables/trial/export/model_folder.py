@@ -22,12 +22,12 @@ from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial, hashed_settings
 from trainables.methods.method_constants import resolve_constants
 from trainables.storage import atomic_files
-from trainables.storage.file_names import CONFIG, EVALUATED_STATUSES, WEIGHTS
+from trainables.storage.file_names import CONFIG, EVALUATED_STATUSES, EXPORT_FACTS_FILE, WEIGHTS
 from trainables.storage.folder_storage import Storage
 from trainables.training import model_files
 from trainables.trial import setup, step_selection
 
-FACTS_FILE, CARD_FILE = "unlearning.json", "README.md"
+CARD_FILE = "README.md"
 SAME_WEIGHTS_TOLERANCE, ROUNDED_WEIGHTS_TOLERANCE = 1e-3, 0.05
 """By how much metrics may differ from the trial's: of the same weights, and of rounded ones."""
 LOCATION_FIELDS = ("path", "data", "sources", "tokenizer")
@@ -62,7 +62,7 @@ def export_trial(
         if verified["rounded_to"]:  # the card and its verdict are on what is written
             result = result | {"metrics": result["metrics"] | verified["verified_metrics"], "halves": halves}
         facts = _collect_facts(trial, result, store, rule) | verified | {"why": why, "attacks": list(shares)}
-        atomic_files.write_json(staging / FACTS_FILE, facts)
+        atomic_files.write_json(staging / EXPORT_FACTS_FILE, facts)
         atomic_files.write_redacted_text(staging / CARD_FILE, render_model_card(facts, trial))
     return facts
 
@@ -91,10 +91,8 @@ def fetch_kept_weights(trial_id: str, store: Storage) -> Path:
     folder = store.trial(trial_id)
     if not store.has_weights(trial_id):
         load_evaluated_result(trial_id, store)
-        raise InputError(
-            f"ID: the weights of trial {trial_id} were not kept; run it again with python -m trainables.run "
-            f"{folder / CONFIG} --storage AGAIN, then take it from --storage AGAIN"
-        )
+        again = f"python -m trainables.run {folder / CONFIG} --storage AGAIN, then take it from --storage AGAIN"
+        raise InputError(f"ID: the weights of trial {trial_id} were not kept; run it again with {again}")
     store.fetch(folder / WEIGHTS)
     return folder / WEIGHTS
 
