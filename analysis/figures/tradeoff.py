@@ -58,9 +58,8 @@ def draw_tradeoff(points: pd.DataFrame, rule: Selection) -> Figure:
         if number % 2 == 0:
             axes.set_ylabel(f"{labels.goal_axis_title(y)}\n({labels.BETTER_DIRECTION_AXIS_WORDS[y.best]})")
     methods = style.list_drawn_methods(points)
-    handles = [
-        Line2D([], [], color=style.method_colour(one), linewidth=4, label=labels.method_label(one)) for one in methods
-    ]
+    named = [(style.method_colour(one), labels.method_label(one)) for one in methods]
+    handles = [Line2D([], [], color=colour, linewidth=4, label=label) for colour, label in named]
     if handles:
         figure.legend(handles=handles, loc="outside upper center", ncols=7 if len(places) > 1 else 4, handlelength=1)
     rectifiers = labels.order_values(points.loc[points["kind"] == "chosen", "rectifier"])

@@ -53,9 +53,7 @@ def open_storage(storage: str | Path | Storage = "runs") -> Storage:
         return storage
     store = opening.open_storage(str(storage), writable=False)
     if not store.root.is_dir():
-        raise InputError(
-            f"--storage {storage}: there is no such folder; give the one that `python -m platform.sweep` wrote to"
-        )
+        raise InputError(f"--storage {storage}: no such folder; give the one that `python -m platform.sweep` wrote to")
     store.download_sweeps_and_results()
     return store
 

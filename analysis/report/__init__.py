@@ -60,6 +60,7 @@ def build_report(
     with catch_report_write_errors(folder):
         for part in ("tables", "figures") if output is None else ():  # what an earlier report had and this one has not
             store.remove(folder / part)
+        (folder / "tables" / "several.md").unlink(missing_ok=True)
         if len(sweeps) > 1:
             _write_several(sweeps, results, folder, both, command)
         else:
@@ -182,9 +183,8 @@ def write_published_numbers_report(names: Sequence[str], storage: str | Path, ou
     folder = output or Path(storage) / "reports" / f"{'+'.join(sweeps)}-paper"
     if filled.get("tofu_main") == "":
         filled["tofu_retain_free"] = ""
-    sheets = [
-        fill_table(LAYOUTS[name], paper.load_table(name, filled[name])) for name in paper.TABLE_NAMES if name in filled
-    ]
+    known = [name for name in paper.TABLE_NAMES if name in filled]
+    sheets = [fill_table(LAYOUTS[name], paper.load_table(name, filled[name])) for name in known]
     lead = [f"The numbers of {paper.CITATION} for {join_names(sweeps)}, as printed; ¶ marks what cannot be right."]
     with catch_report_write_errors(folder):
         for sheet in sheets:
@@ -212,7 +212,8 @@ def main(
     """
     with Console(stderr=True, force_terminal=sys.stderr.isatty()).status("opening the storage") as status:
         folder = build_report(names, storage, output, source, status.update)
-    printed = ["paper"] if source == "paper" else ["verdict", "main"] if len(names) == 1 else ["several"]
+    several = (folder / "tables" / "several.md").exists()
+    printed = ["paper"] if source == "paper" else ["several"] if several else ["verdict", "main"]
     for path in (folder / "tables" / f"{stem}.md" for stem in printed):
         if path.exists():
             cli.print_line(path.read_text(encoding="utf-8"))

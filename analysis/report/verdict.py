@@ -139,9 +139,8 @@ def _explain_collapse(results: SweepResults) -> str:
         return f"No verdict: the target model's {kept.short} is 0 before unlearning, so there is none to keep."
     if ended["strength"].notna().all():
         return "Every trial collapsed: try a smaller strength."
-    return (
-        f"Every trial collapsed: try a smaller learning rate, --set training.lr={ended['training.lr'].min() / 10:.1g}."
-    )
+    lr = ended["training.lr"].min() / 10
+    return f"Every trial collapsed: try a smaller learning rate, --set training.lr={lr:.1g}."
 
 
 def list_verdict_caveats(results: SweepResults) -> list[str]:
@@ -180,10 +179,11 @@ def describe_utility_removal_shortfalls(results: SweepResults) -> Iterator[str]:
     if results.rule.rule == "utility_floor" and not bounded["kept"].all():
         kept = f"{sum(bounded['kept'])} of {len(bounded)} chosen settings keep {results.rule.share:.0%}"
         yield f"{kept} of the original model's {goals.retention.short}: below that, forgetting is damage."
-    chosen = bounded.loc[bounded["kept"]] if any(bounded["kept"]) else chosen
+    some = bounded.loc[bounded["kept"]]
+    chosen, which = (some, " that keeps enough" * (len(some) < len(chosen))) if len(some) else (chosen, "")
     if goals.benchmark == "tofu" and max(chosen["forget_quality"].dropna(), default=0) < (enough := math.log(ALPHA)):
         best: Any = chosen.loc[chosen["forget_quality"].idxmax()]
         whose = labels.describe_method(best["method"], best["rectifier.name"])
         found = f"{format_number(best['forget_quality'], '.2f')} ({whose})"
         least = f"it takes {enough:.2f} to pass for a model that never saw the rows (p = {ALPHA:g})"
-        yield f"No chosen setting forgets enough: the best FQ is {found}, and {least}."
+        yield f"No chosen setting{which} forgets enough: the best FQ is {found}, and {least}."

@@ -68,7 +68,8 @@ def tabulate_recovered_shares(points: pd.DataFrame) -> pd.DataFrame:
         row["n"] = f"{own['attacked'].max()}"
         for one in own.to_dict("records"):
             spread = "" if pd.isna(one["share_sd"]) else f" ± {100 * one['share_sd']:.0f}"
-            row[one["title"]] = DASH if pd.isna(one["share"]) else f"{100 * one['share']:.0f}{spread} %"
+            of = f" (n = {one['n']})" if one["n"] != own["attacked"].max() else ""
+            row[one["title"]] = DASH if pd.isna(one["share"]) else f"{100 * one['share']:.0f}{spread} %{of}"
         rows.append(row)
     return pd.DataFrame(rows).fillna(DASH)
 

@@ -1,10 +1,7 @@
 """Picture, verdict, page and the command `python -m analysis.report`, on an invented sweep."""
 
 import json
-import math
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +37,7 @@ def test_verdict_table_and_notes(results: SweepResults) -> None:
     assert not verdict.list_verdict_caveats(results)
     kept, forgets = verdict.describe_utility_removal_shortfalls(results)
     assert kept == "4 of 12 chosen settings keep 90% of the original model's MU: below that, forgetting is damage."
-    assert forgets.startswith("No chosen setting forgets enough: the best FQ is -8.00 (GD w/ GRU), and it takes")
+    assert forgets.startswith("No chosen setting that keeps enough forgets enough: the best FQ is -8.00 (GD")
     enough = replace(results, runs=results.runs.assign(forget_quality=-2.99))
     assert not any("forgets enough" in sentence for sentence in verdict.describe_utility_removal_shortfalls(enough))
 
@@ -143,12 +140,6 @@ def test_what_is_not_known_is_said(tmp_path: Path) -> None:
     assert "No verdict on GRU yet: that takes 3 seeds, and here is 1 seed." in pages[2]
 
 
-def test_analysis_needs_no_machinery(root: Path) -> None:
-    code = "import sys, analysis.report; print(*sorted({'torch', 'ray', 'mlflow', 'deepspeed'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
-
-
 def test_tables_without_rows_and_with_odd_texts_can_be_read(tmp_path: Path) -> None:
     """A spreadsheet takes a text that begins with = for a formula."""
     error = {"kind": "failed", "message": "=HYPERLINK(1)"}
@@ -231,16 +222,6 @@ def test_questions_that_are_lost_or_were_never_answered_are_named() -> None:
     without_target = [one | {"kept": None} for one in rows]
     for others in (by_memory, without_target, [one | {"row": "x"} for one in rows], []):
         assert answers.describe_kept_rows_not_said(pd.DataFrame(others)) == []
-
-
-def test_each_step_that_was_looked_at_is_a_line() -> None:
-    """Below the target model's; sets that were not measured have no column."""
-    before = {"forget_said": 1.0, "forget_said_any": 1.0, "retain_kept": 1.0, "utility": 1.0, "role": "original"}
-    looks = [before | {"step": step, "forget_said": 0.1 * step, "other_kept": math.nan} for step in (4, 8)]
-    found = answers.tabulate_evaluated_steps(looks, before)
-    heads = ["Step", "said to the question", "said in any way", "retain rows kept", "utility"]
-    assert (list(found), list(found["Step"])) == (heads, ["0", "4", "8"])
-    assert list(found["said to the question"]) == ["1.0000", "0.4000", "0.8000"]
 
 
 METHODS = {"ga": NAMES, "npo": NAMES}
