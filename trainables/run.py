@@ -34,8 +34,7 @@ def main(
     benchmarks.get_benchmark(trial.benchmark.name).check_settings(trial.benchmark)
     if trial.resources.ranks > 1:
         raise InputError(
-            "resources.ranks: this command is one process; use python -m platform.sweep, or set resources.ranks to 1 "
-            "(the same numbers up to rounding)"
+            "resources.ranks: this command is one process; use python -m platform.sweep, or set resources.ranks to 1"
         )
     if not trial.resources.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""

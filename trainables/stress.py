@@ -66,9 +66,7 @@ def main(
     names += [attacks.SAMPLE_ATTACK] if samples else []
     others = [name for name in names if name != attacks.SWEEP_ATTACK] if attackers else names
     if attackers and (sweep or ((lr or seed) and attacks.ROWS_BY_RELEARNING.keys().isdisjoint(others))):
-        raise InputError(
-            "--attack: the file says which relearnings, rates and seed; leave --sweep, --lr and --seed out"
-        )
+        raise InputError("--attack: the file says the relearnings, rates and seed; leave --sweep, --lr and --seed out")
     attacks.check_relearning_rate(others, lr, "--lr")
     if output:
         atomic_files.check_file_writable(output, "--output")

@@ -113,9 +113,7 @@ def _list_requests(sweep: Sweep) -> Sweep:
         raise InputError("give either forget or requests: each file in the folder requests is what one request forgets")
     splits = tuple(row_files.map_request_splits_to_files(sweep.requests))
     if sweep.splits not in (splits, (own.OWN_SPLIT,)):
-        raise InputError(
-            "benchmark.split, requests: each file is a split; run the first ones by --only benchmark.split="
-        )
+        raise InputError("benchmark.split, requests: each file is a split; run the first by --only benchmark.split=")
     return sweep.model_copy(update={"axes": {**sweep.axes, "benchmark.split": splits}})
 
 
@@ -130,10 +128,8 @@ def _check_sequence(spaces: list[StudySpace], strategy: str) -> None:
             raise InputError(f"benchmark.split: {benchmark.split} goes on from {before}; name that before it")
         if before and (strategy == "optuna" or space.varied_axes):
             several = f"not several values of {', '.join(space.varied_axes)}" if space.varied_axes else "no search"
-            raise InputError(
-                f"{benchmark.split} goes on from {before} with the same settings: {several}; add --strategy paper, or "
-                "--set PATH=VALUE with one value of each"
-            )
+            advice = "add --strategy paper, or --set PATH=VALUE with one value of each"
+            raise InputError(f"{benchmark.split} goes on from {before} with the same settings: {several}; {advice}")
 
 
 def _follow(trials: list[Trial], store: Storage) -> list[Trial]:

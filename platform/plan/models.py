@@ -129,9 +129,8 @@ class ModelFinder:
         if not all(benchmark.is_fictional for benchmark in benchmarks):
             found += [requirement for benchmark in benchmarks for requirement in kind.hub_requirements(benchmark)]
             found += [each for recipe in recipes for each in raw_rows.hub_requirements(recipe.data, recipe.revision)]
-        loaded = [
-            ((ref.role == "retain" and kind.retain_role(ref.split)) or kind.TARGET, ref.model) for ref in references
-        ]
+        roles = [(ref.role == "retain" and kind.retain_role(ref.split)) or kind.TARGET for ref in references]
+        loaded = [(role, ref.model) for role, ref in zip(roles, references, strict=True)]
         loaded += [(BASE_MODEL_ROLE, recipe.base) for recipe in recipes if recipe.base is not None]
         for role, model in loaded:
             if (model.fingerprint or "").startswith("hub:"):

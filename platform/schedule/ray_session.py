@@ -155,15 +155,11 @@ def choose_placement(growth: AutoscalerLimits, wanted: Resources, max_concurrent
         return max_concurrent or max(1, count), strategy
     if not count:
         each = f"{wanted.cpus} CPUs and {wanted.gpus:g} GPUs" if wanted.gpus else f"{wanted.cpus} CPUs"
-        raise InputError(
-            f"resources: a trial asks for {wanted.ranks} times {each}, more than the cluster's nodes hold "
-            f"({', '.join(map(str, kinds))})"
-        )
+        known = ", ".join(map(str, kinds))
+        raise InputError(f"resources: a trial asks for {wanted.ranks} times {each}, more than the nodes hold ({known})")
     if not packed:
-        cli.print_line(
-            f"warning: no node holds the {wanted.ranks} ranks of a trial; they run across nodes, and every step "
-            "waits for the network between them"
-        )
+        slow = "they run across nodes, and every step waits for the network between them"
+        cli.print_line(f"warning: no node holds the {wanted.ranks} ranks of a trial; {slow}")
     return min(max_concurrent or count, count), strategy
 
 

@@ -88,7 +88,7 @@ def test_the_sweep_ends_with_the_chosen_model(
     card = (folder / "README.md").read_text()
     told = f"{_before(place)['utility']:.4f} | {metrics['utility']:.4f}"
     assert f"| **harmonic mean of the shares that are kept** (highest is best) | {told} |" in card
-    assert "the choice among the 2 evaluated trials of a start of sweep own-" in card
+    assert "the choice among the 2 evaluated trials of sweep own-" in card
     assert "| forget set | 6 | `" in card
 
 

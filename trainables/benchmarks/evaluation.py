@@ -129,10 +129,8 @@ def find_model_problems(benchmark: Benchmark, model: Model, name: str) -> tuple[
             pairs = [(row["question"], row["answer"]) for row in asked.values()]
             encoder.encode(pairs, max_length=sys.maxsize, names=[*asked])  # a template may lose a part, or refuse
             if benchmark.name == "own" and positions and (long := _find_long_rows(encoder, rows, positions)):
-                problems.append(
-                    f"{part}: more tokens than the {positions} positions of {name}: {format_row_numbers(long)}; "
-                    "shorten or leave them out"
-                )
+                which = f"{format_row_numbers(long)}; shorten or leave them out"
+                problems.append(f"{part}: more tokens than the {positions} positions of {name}: {which}")
     except InputError as error:
         problems.append(str(error))
     return problems, warnings
@@ -169,10 +167,9 @@ def _find_token_beyond(tokenizer: Any, size: int, rows: Sequence[Row]) -> str | 
         added = number in tokenizer.added_tokens_decoder
         if not added or token in named or any(token in _text_of(row) for row in rows):
             why = f", and is its {named[token]}" if token in named else ""
-            return (
-                f"the tokenizer's token '{token}' has id {number}, the model's embeddings end at {size - 1}"
-                f"{why}; take the tokenizer that belongs to the model: --set tokenizer=DIR_OR_HUB_ID"
-            )
+            advice = "take the tokenizer that belongs to the model: --set tokenizer=DIR_OR_HUB_ID"
+            told = f"the tokenizer's token '{token}' has id {number}, the model's embeddings end at {size - 1}{why}"
+            return f"{told}; {advice}"
     return None
 
 

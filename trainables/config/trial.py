@@ -195,10 +195,8 @@ def check_trial_runnable(trial: Trial) -> None:
     plain = plain and "dual_rate" not in METHODS[trial.method].reads
     plain = plain and trial.objective.retain_coefficient != "balanced"
     if trial.training.stop_above is not None and plain and trial.observe is None:
-        raise InputError(
-            f"training.stop_above: with rectifier '{trial.rectifier.name}' no retain loss is measured; set observe=K "
-            "to measure it every K steps, or leave the bar out"
-        )
+        advice = "set observe=K to measure it every K steps, or leave the bar out"
+        raise InputError(f"training.stop_above: no retain loss is measured with '{trial.rectifier.name}'; {advice}")
 
 
 def _short(value: float | str | None) -> str:

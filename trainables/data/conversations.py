@@ -185,8 +185,7 @@ class Encoder:
         turns = list_turns(question)
         if any(role == "assistant" for role, _ in turns):
             raise InputError(
-                "earlier answers stand before it: --set benchmark.template=chat, the model's own, renders such turns "
-                "(of trainables.evaluate --template chat)"
+                "earlier answers stand before it: --set benchmark.template=chat (--template chat) renders such turns"
             )
         asked = "\n\n".join(text for _, text in turns if text)  # a system turn in front
         text = self.template.before + asked + self.template.after

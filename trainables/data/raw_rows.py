@@ -124,8 +124,7 @@ def _parse_csv(text: str) -> list[Row]:
     for row in reader:
         if None in row or None in row.values():
             raise ValueError(
-                f"line {reader.line_num} has another number of columns than the first line; put a text with a comma "
-                "in double quotes"
+                f"line {reader.line_num} has another number of columns than the first line; quote a text with a comma"
             )
         rows.append(row)
     return rows

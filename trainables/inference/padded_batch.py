@@ -32,8 +32,7 @@ def check_positions(network: Any, examples: Iterable[Example]) -> None:
     longest, limit = max((len(one.input_ids) for one in examples), default=0), count_learnt_positions(network)
     if longest > limit:
         raise InputError(
-            f"a text has {longest} tokens, and the model positions for {limit}; of texts that are trained on a smaller "
-            "training.max_length cuts the rest"
+            f"a text has {longest} tokens, and the model positions for {limit}; a smaller training.max_length cuts rows"
         )
 
 

@@ -88,6 +88,4 @@ def check_enough_forget_rows(rows: int, batches: int, split: str) -> None:
     if rows < 2:
         raise InputError(f"benchmark.split: {split} has one forget point; tru rectifies each with others, so use tv")
     if batches > rows:
-        raise InputError(
-            f"task_vector.batches={batches}: {split} has {rows} forget points; give at most {rows} batches"
-        )
+        raise InputError(f"task_vector.batches={batches}: {split} has {rows} forget points; give at most {rows}")

@@ -71,10 +71,8 @@ def check_checkpoint_layout(folder: Path, resources: Resources) -> None:
     for name in LAYOUT_FIELDS if meta else ():
         kept, asked = meta["layout"].get(name), getattr(resources, name)
         if kept != asked:
-            raise InputError(
-                f"resources.{name}: the checkpoint in {folder} was written with {name}={kept}, this trial has {asked}; "
-                f"go on with {kept}, or delete the checkpoint to start again"
-            )
+            advice = f"this trial has {asked}; go on with {kept}, or delete the checkpoint to start again"
+            raise InputError(f"resources.{name}: the checkpoint in {folder} was written with {name}={kept}, {advice}")
 
 
 def remove_checkpoint(folder: Path) -> None:

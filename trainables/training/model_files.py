@@ -136,8 +136,7 @@ def load_tokenizer(model: Model, field: str = "target") -> Any:
         raise InputError(f"{field}: cannot load the tokenizer of '{place}': {_advice(place, error, field)}") from error
     if not tokenizer.vocab_size or not tokenizer("What is it?", add_special_tokens=False)["input_ids"]:
         raise InputError(
-            f"{field}: '{place}' has no usable tokenizer (its vocabulary is empty); take another place's: "
-            "--set tokenizer=DIR_OR_HUB_ID"
+            f"{field}: '{place}' has no usable tokenizer (an empty vocabulary); give --set tokenizer=DIR_OR_HUB_ID"
         )
     if not tokenizer.is_fast:
         raise InputError(f"{field}: '{place}' has no fast tokenizer, whose offsets decide what is answer")

@@ -188,10 +188,8 @@ def _write_direction(
     norm = float(model.sum_over_ranks(torch.stack(squares).sum())) ** 0.5
     if norm == 0.0:
         vector = direction.vector
-        raise InputError(
-            f"task_vector: every vector is zero after {vector.steps} step(s) at lr {vector.lr:g}, so there is no "
-            "direction; raise task_vector.lr or task_vector.steps"
-        )
+        made = f"every vector is zero after {vector.steps} step(s) at lr {vector.lr:g}"
+        raise InputError(f"task_vector: {made}, so there is no direction; raise task_vector.lr or task_vector.steps")
     tensors = model.gather()
     if model.rank > 0:
         return

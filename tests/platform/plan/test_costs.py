@@ -236,16 +236,6 @@ def test_estimates_are_within_a_factor_of_one_and_a_half(
         assert measured / 1.5 < found < measured * 1.5
 
 
-def test_bf16_is_as_fast_as_fp32_on_a_cpu_without_instructions_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(costs, "CPU_INFO_FILE", tmp_path / "cpuinfo")
-    for flags, faster in (("fpu avx512f", False), ("fpu avx512_bf16", True)):
-        costs.CPU_INFO_FILE.write_text(f"flags : {flags}\n")
-        rates = estimate_device_rates(Resources(cpus=2))
-        assert (rates["bf16"] > rates["fp32"], rates["fp32"]) == (faster, 2 * costs.CPU_CORE_RATES["fp32"])
-
-
 def test_rates_go_by_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the name that is set, else this machine's, else an A100; a part of a GPU has a part of its rate."""
     monkeypatch.setattr(costs, "NVIDIA_GPU_FOLDER", tmp_path)

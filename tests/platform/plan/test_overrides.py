@@ -47,7 +47,7 @@ def test_setting_a_field_reaches_every_trial(make: MakePlan) -> None:
         ("training.lr=a..b", "training.lr=a..b: a range is LOW..HIGH or log(LOW..HIGH) with two numbers"),
         ("objective.margin=0,1", "--set objective.margin=0,1: an axis that no trial reads, with method ga, gd, npo an"),
         ("resources.gpus=2", "resources.gpus=2 with ranks=1: "),
-        ("training.stop_above=8 observe=none", "training.stop_above: with rectifier 'none' "),
+        ("training.stop_above=8 observe=none", "training.stop_above: no retain loss is measured "),
         ("training.stop_below=0.3", "training: stop_below: the utility is measured by training.eval_every=K"),
         ("training.stop_when=utility:1.2", "training.stop_when: String should match pattern"),
     ],

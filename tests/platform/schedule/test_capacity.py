@@ -101,7 +101,7 @@ def test_what_could_never_run_is_refused_with_the_numbers(growth: AutoscalerLimi
     with pytest.raises(InputError) as refused:
         ray_session.choose_placement(growth, Resources(gpus=6, ranks=5), None)
     assert str(refused.value) == (
-        "resources: a trial asks for 5 times 1 CPUs and 6 GPUs, more than the cluster's nodes hold (4 nodes of "
+        "resources: a trial asks for 5 times 1 CPUs and 6 GPUs, more than the nodes hold (4 nodes of "
         "96 CPUs and 8 GPUs, 2 nodes of 16 CPUs and 1 GPUs, 1 node of 8 CPUs)"
     )
 

@@ -82,9 +82,8 @@ def use_model_answers(
 def drop_rows_near_forget(rows: tuple[OwnRow, ...], forget: tuple[OwnRow, ...]) -> list[OwnRow]:
     """Return the rows that name no fact to forget, nor have half of a forget question's words, function words apart."""
     questions = [row for row in forget if not row.is_text]
-    facts = {
-        alias: {*split_into_words(alias)} - ARTICLES for row in questions for alias in row.aliases if len(alias) > 1
-    }
+    aliases = (alias for row in questions for alias in row.aliases if len(alias) > 1)
+    facts = {alias: {*split_into_words(alias)} - ARTICLES for alias in aliases}
     asked = [words for row in questions if (words := _content_words(row.question))]
     found = []
     for row in rows:

@@ -232,9 +232,8 @@ class SAGO(MovingAverageRectifier):
         found = reduce(torch.cat((before, after, counts))).tolist()
         base.check_retain_norm_finite(found[1])
         conflicts, elements = found[6:]
-        return base.make_outcome(
-            found[:3], found[3:6], rectified=conflicts > 0, conflict_share=conflicts / elements if elements else 0.0
-        )
+        share = conflicts / elements if elements else 0.0
+        return base.make_outcome(found[:3], found[3:6], rectified=conflicts > 0, conflict_share=share)
 
 
 class GU(MovingAverageRectifier):
@@ -265,6 +264,5 @@ class GU(MovingAverageRectifier):
         for part, mean in zip(gradient, self.average, strict=True):
             part.add_(mean.to(part.dtype), alpha=weight)
         after = reduce(base.shard_dot_products(gradient, self.average)).tolist()
-        return base.make_outcome(
-            (dot, retain_square, square), after, coefficient=weight, rectified=dot < 0, conflict_share=float(dot < 0)
-        )
+        before, conflict = (dot, retain_square, square), dot < 0
+        return base.make_outcome(before, after, coefficient=weight, rectified=conflict, conflict_share=float(conflict))
