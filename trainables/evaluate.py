@@ -65,6 +65,8 @@ def main(
         raise InputError(f"--split: name the forget split of {benchmark} (of tofu: forget01, forget05, forget10)")
     asked = Benchmark.model_validate(fields)
     chosen = benchmarks.get_benchmark(asked.name)
+    if template and not chosen.ASKS_BY_TEMPLATE:
+        raise InputError(f"--template: {asked.name} asks without one; leave it out")
     if not data:
         asked = asked.model_copy(update={"data": chosen.published_data_id(asked.split)})
     templates.check_template_name(asked.template)

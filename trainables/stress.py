@@ -68,6 +68,10 @@ def main(
     if attackers and (sweep or ((lr or seed) and attacks.ROWS_BY_RELEARNING.keys().isdisjoint(others))):
         raise InputError("--attack: the file says the relearnings, rates and seed; leave --sweep, --lr and --seed out")
     attacks.check_relearning_rate(others, lr, "--lr")
+    relearns = not {*attacks.ROWS_BY_RELEARNING, attacks.SWEEP_ATTACK}.isdisjoint(names)
+    for option, value, is_read in (("--lr", lr, relearns), ("--seed", seed, relearns or samples)):
+        if value and not is_read:
+            raise InputError(f"{option}: none of these attacks reads it; leave it out")
     if output:
         atomic_files.check_file_writable(output, "--output")
     store = open_storage(location)

@@ -12,18 +12,9 @@ from pydantic import BaseModel, Field, ValidationError
 from trainables.common.errors import InputError
 from trainables.common.regular_files import read_bytes
 from trainables.config.types import IsoTimeText, Name
+from trainables.storage import file_names
 from trainables.storage.atomic_files import ensure_folder, read_json, write_json
-from trainables.storage.file_names import (
-    CHECKPOINT,
-    CONFIG,
-    EVALUATIONS,
-    EXPORT_FACTS_FILE,
-    LOST,
-    META_FILE,
-    PROGRESS,
-    RESULT,
-    WEIGHTS,
-)
+from trainables.storage.file_names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META_FILE, PROGRESS, RESULT, WEIGHTS
 
 DISK_ERROR_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS)
 """Error numbers of a disk that is full or gone."""
@@ -157,7 +148,7 @@ class Storage:
     def find_export(self, trial_id: str) -> Path | None:
         """Return the model folder that was exported of a trial's last run, None without one."""
         folder, result = self.root / "exports" / trial_id, self.result(trial_id)
-        made = ((self.read_json(folder / EXPORT_FACTS_FILE) or {}).get("made_with") or {}).get("started")
+        made = ((self.read_json(folder / file_names.EXPORT_FACTS_FILE) or {}).get("made_with") or {}).get("started")
         return folder if self.exists(folder) and (result is None or made == result.get("started")) else None
 
     def has_unfinished_run(self, trial_id: str) -> bool:

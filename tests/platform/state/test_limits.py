@@ -120,7 +120,6 @@ def test_first_failures_of_one_cause_stop_the_sweep() -> None:
         ("max 100000", None, "auto", 1),
         ("max 100000", 6, "auto", 6),
     ],
-    ids=["all cores", "a container's", "--max-concurrent", "an unknown cluster", "a cluster with --max-concurrent"],
 )
 def test_trials_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int | None, address: str | None, slots: int

@@ -170,6 +170,7 @@ def test_what_is_refused(trial_inputs: Any, tmp_path: Path) -> None:
         (("--attacks", "nf5"), "--attacks: unknown attack 'nf5'; did you mean 'nf4'?"),
         ((), "--lr: relearning needs a learning rate"),
         (("--attack", attackers, "--lr", "1e-2"), "--attack: the file says the relearnings"),
+        (("--attacks", "int8", "--lr", "1e-2"), "--lr: none of these attacks reads it"),
         (("--attack", attackers, "--attacks", "relearn_half"), "--lr: relearning needs a learning rate"),
         (("--target", "nowhere/at/all", "--attacks", "nf4"), "--target: no model folder"),
     ):
