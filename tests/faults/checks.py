@@ -91,7 +91,7 @@ def mirrored(store: Storage, uri: str | None = None, sweep: SweepFile | None = N
 
     client, sweep = MlflowClient(tracking_uri=uri or f"sqlite:///{store.root / 'mlflow.db'}"), sweep or sweep_of(store)
     experiment = client.get_experiment_by_name(sweep.name)
-    condition = f"tags.sweep_id = '{sweep.label}'"
+    condition = f"tags.sweep_id LIKE '{sweep.label}%'"  # of a server with more behind it
     runs = client.search_runs([experiment.experiment_id], condition, max_results=1000) if experiment else []
     parents = [run for run in runs if run.data.tags.get("role") == "parent"]
     shown = [str(run.data.tags.get("trial_id")) for run in runs if run not in parents]
