@@ -46,8 +46,8 @@ def main(
         trial_id = resolve_trial_id(model, store)
         store.download_sweeps_and_results([trial_id])
         config = (store.result(trial_id) or {}).get("config")
-        exported = store.find_export(trial_id)
-        store.fetch(place := exported or fetch_kept_weights(trial_id, store))
+        place = store.find_export(trial_id) or fetch_kept_weights(trial_id, store)
+        store.fetch(place)
     precision = "auto" if torch.cuda.is_available() else "fp32"  # a small change of fp32 weights is lost in bf16
     network, tokenizer = load_model_and_tokenizer(Model(path=str(place), attention="eager"), precision, "MODEL")
     asked = Benchmark(name="own", template=template or CHAT)

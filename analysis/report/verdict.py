@@ -179,8 +179,8 @@ def describe_utility_removal_shortfalls(results: SweepResults) -> Iterator[str]:
     if results.rule.rule == "utility_floor" and not bounded["kept"].all():
         kept = f"{sum(bounded['kept'])} of {len(bounded)} chosen settings keep {results.rule.share:.0%}"
         yield f"{kept} of the original model's {goals.retention.short}: below that, forgetting is damage."
-    some = bounded.loc[bounded["kept"]]
-    chosen, which = (some, " that keeps enough" * (len(some) < len(chosen))) if len(some) else (chosen, "")
+    keeping = bounded.loc[bounded["kept"]]
+    chosen, which = (keeping, " that keeps enough" * (len(keeping) < len(chosen))) if len(keeping) else (chosen, "")
     if goals.benchmark == "tofu" and max(chosen["forget_quality"].dropna(), default=0) < (enough := math.log(ALPHA)):
         best: Any = chosen.loc[chosen["forget_quality"].idxmax()]
         whose = labels.describe_method(best["method"], best["rectifier.name"])

@@ -90,12 +90,12 @@ def _drop_trials_on_other_rows(earlier: SweepFile, plan: Plan, store: Storage) -
     was = {(ref.split, ref.role): ref.evaluation for ref in earlier.references}
     changed = {split for (split, role), key in now.items() if was.get((split, role), key) != key}
     others = {*earlier.trials} - {trial.id() for trial in plan.trials} if changed else set[str]()
-    configs = {key: store.read_json(store.trial(key) / CONFIG) or {} for key in others}
-    splits = {key: config["benchmark"]["split"] for key, config in configs.items() if config}  # none of one not begun
-    left = tuple(key for key in earlier.trials if key not in others or splits.get(key, "") not in {*changed, ""})
-    if count := len(earlier.trials) - len(left):
-        several = format_count(count, "trial")
+    configs = {key: store.read_json(store.trial(key) / CONFIG) for key in others}  # None of one that never began
+    gone = {key for key, config in configs.items() if config is None or config["benchmark"]["split"] in changed}
+    if gone:
+        several = format_count(len(gone), "trial")
         print_line(f"{several} of earlier starts, on other rows or with another retain model: left out of the sweep")
+    left = tuple(key for key in earlier.trials if key not in gone)
     references = tuple(ref for ref in earlier.references if ref.split not in changed)
     return earlier.model_copy(update={"trials": left, "references": references})
 

@@ -42,11 +42,11 @@ def judge_splits(plan: Plan, store: Storage) -> Iterator[tuple[Trial | None, Shi
     """
     name, splits = plan.sweep.benchmark.name, dict.fromkeys(trial.benchmark.split for trial in plan.trials)
     before = set(map(benchmarks.get_benchmark(name).find_preceding_split, splits))
+    targets = trial_outcomes.read_target_evaluations(plan, store)
     for split in (one for one in splits if one not in before):
         trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
         results = {key: store.result(key) or {} for key in trials}
-        target = trial_outcomes.read_target_evaluations(plan, store).get(split, {})
-        found = choose_and_judge_trial(name, plan.sweep.selection, results, target)
+        found = choose_and_judge_trial(name, plan.sweep.selection, results, targets.get(split, {}))
         yield trials.get(found.key or ""), found, results
 
 

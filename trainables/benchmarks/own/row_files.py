@@ -34,7 +34,7 @@ SUFFIXES = (*raw_rows.SUFFIXES, raw_rows.CSV_SUFFIX)
 TEXT_COLUMNS = ("question", "answer", "text", "paraphrased_question", "paraphrased_answer")
 LIST_COLUMNS = ("fact", "paraphrases")
 """Columns of a text or a list of texts."""
-OPTIONAL_COLUMNS = (*LIST_COLUMNS, *TEXT_COLUMNS[3:])
+OPTIONAL_COLUMNS = (*LIST_COLUMNS, "paraphrased_question", "paraphrased_answer")
 MAX_ANSWERS_OF_A_QUESTION = 20
 """Of a question with more answers, such as `Summarise.`, none is taken to tell the fact of another."""
 MISSING_COLUMNS_TEXT = "neither 'question' and 'answer', 'prompt' and 'completion', 'messages' nor 'text'"
@@ -171,14 +171,17 @@ def _find_same(rows: Sequence[OwnRow], others: Sequence[OwnRow]) -> list[int]:
 
     That is the same answer, or one that says the row's fact in other words; a question that many have asks no fact.
     """
-    known, told = set(map(_normalise, others)), defaultdict[str, set[str]](set)
-    for other in (other for other in others if not other.is_text):
-        told[_normalise(other)[0]].add(other.answer)
+    known, answers_by_question = set[tuple[str, str]](), defaultdict[str, set[str]](set)
+    for other in others:
+        known.add(pair := _normalise(other))
+        if not other.is_text:
+            answers_by_question[pair[0]].add(other.answer)
     found = []
     for number, row in enumerate(rows, 1):
-        answers = () if row.is_text else told.get(_normalise(row)[0], ())
+        pair = _normalise(row)
+        answers = () if row.is_text else answers_by_question.get(pair[0], ())
         aliases = row.aliases if 0 < len(answers) <= MAX_ANSWERS_OF_A_QUESTION else ()
-        if _normalise(row) in known or (aliases and any(mentions_fact(one, aliases) for one in answers)):
+        if pair in known or any(mentions_fact(answer, aliases) for answer in answers if aliases):
             found.append(number)
     return found
 
